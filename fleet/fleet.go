@@ -1,0 +1,167 @@
+// Package fleet is the set of a spoke's workers and their states, read by the picker (whom may I choose?) and by the
+// door's Envoy configuration (which endpoints are there?).
+//
+// It promises that a worker can be picked only while it is ready and Envoy has acknowledged its endpoint, that reading
+// never waits for writing, and that a view never changes once it is handed out. It does not find workers (see
+// fleet/join), does not watch their health, and keeps nothing on disk: workers join again after a restart.
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// MaxWorkers bounds a fleet, so that a broken shim which joins under ever new names cannot exhaust the door.
+const MaxWorkers = 4096
+
+// View is the fleet at one moment. Its version grows when a worker comes, goes, or changes state or reason; a new count
+// of running requests alone shows in the next View without a new version.
+type View struct {
+	Version uint64
+	Workers []Worker // sorted by name
+}
+
+// Fleet is safe for concurrent use.
+type Fleet struct {
+	read atomic.Pointer[reading] // what readers see; replaced whole
+
+	mu      sync.Mutex // guards all below
+	version uint64
+	acked   uint64
+	members map[string]*member
+	addrs   map[string]string // address → name
+	changed chan struct{}
+}
+
+// member is a worker and the version at which it last became ready.
+type member struct {
+	Worker
+	ready uint64
+}
+
+// reading is all that readers need, derived once at each change.
+type reading struct {
+	view     *View
+	pickable map[string][]Worker // by endpoint, sorted by name
+}
+
+func New() *Fleet {
+	f := &Fleet{members: map[string]*member{}, addrs: map[string]string{}, changed: make(chan struct{})}
+	f.read.Store(&reading{view: &View{}})
+	return f
+}
+
+// Join adds w, in the state that it has. The name and the address must not be those of a worker that is here:
+// ErrDuplicate, ErrInvalid or ErrFull. leave takes it out again and can be called more than once.
+func (f *Fleet) Join(w Worker) (leave func(), err error) {
+	addr, err := valid(w)
+	if err != nil {
+		return nil, err
+	}
+	w.Addr = addr
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, taken := f.members[w.Name]; taken {
+		return nil, fmt.Errorf("name %s: %w", w.Name, ErrDuplicate)
+	}
+	if other, taken := f.addrs[addr]; taken {
+		return nil, fmt.Errorf("address %s of %s: %w", addr, other, ErrDuplicate)
+	}
+	if len(f.members) >= MaxWorkers {
+		return nil, ErrFull
+	}
+	m := &member{Worker: w, ready: f.version + 1}
+	f.members[w.Name], f.addrs[addr] = m, w.Name
+	f.change(true)
+	return func() { f.leave(m) }, nil
+}
+
+// leave compares the member, so that a late call cannot remove a successor of the same name.
+func (f *Fleet) leave(m *member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.members[m.Name] != m {
+		return
+	}
+	delete(f.members, m.Name)
+	delete(f.addrs, m.Addr)
+	f.change(true)
+}
+
+// Update records what a worker said of itself at now. An unknown name is ignored: it has left.
+func (f *Fleet) Update(name string, s State, reason string, running uint32, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[name]
+	if m == nil || m.State == s && m.Reason == reason && m.Running == running {
+		return
+	}
+	moved := m.State != s || m.Reason != reason
+	if m.State != s {
+		m.State, m.Since = s, now
+		m.ready = f.version + 1
+	}
+	m.Reason, m.Running = reason, running
+	f.change(moved)
+}
+
+// Acked says that Envoy holds the endpoints of the view with this version. Versions only grow: Envoy keeps its endpoints
+// when its stream breaks, and asks for all of them before it listens when it starts anew.
+func (f *Fleet) Acked(version uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if version = min(version, f.version); version <= f.acked {
+		return
+	}
+	f.acked = version
+	f.publish()
+}
+
+// View is the fleet now.
+func (f *Fleet) View() *View { return f.read.Load().view }
+
+// Changed is closed at the next change of the view's version or of what can be picked. Take the channel first, then the
+// view, so that no change is missed.
+func (f *Fleet) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+// Pickable lists the workers of an endpoint that are ready and that Envoy has acknowledged, sorted by name. The caller
+// must not change the slice.
+func (f *Fleet) Pickable(endpoint string) []Worker { return f.read.Load().pickable[endpoint] }
+
+// change publishes the members; moved says whether that makes a new version.
+func (f *Fleet) change(moved bool) {
+	if !moved {
+		f.read.Store(f.reading())
+		return
+	}
+	f.version++
+	f.publish()
+}
+
+func (f *Fleet) publish() {
+	f.read.Store(f.reading())
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *Fleet) reading() *reading {
+	r := &reading{view: &View{Version: f.version}, pickable: map[string][]Worker{}}
+	for _, m := range f.members {
+		r.view.Workers = append(r.view.Workers, m.Worker)
+	}
+	slices.SortFunc(r.view.Workers, func(a, b Worker) int { return strings.Compare(a.Name, b.Name) })
+	for _, w := range r.view.Workers {
+		if w.State == Ready && f.members[w.Name].ready <= f.acked {
+			r.pickable[w.Endpoint] = append(r.pickable[w.Endpoint], w)
+		}
+	}
+	return r
+}

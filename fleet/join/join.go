@@ -1,0 +1,143 @@
+// Package join is the gRPC service through which shims join a door's fleet (api/worker/v1).
+//
+// It promises that nobody joins without the spoke's token, that a worker is in the fleet exactly as long as its stream
+// lives and its beats arrive, and that a worker is never more than three beats late. It does not dial workers and does
+// not look whether they serve: the shim does.
+package join
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+	"github.com/spokegate/spokegate/fleet"
+)
+
+const (
+	// DefaultBeat is how often a shim must report when Server.Beat is zero.
+	DefaultBeat = time.Second
+	// Missed beats end a stream.
+	missedBeats = 3
+	// maxReason is how much of a shim's explanation is kept, in bytes.
+	maxReason = 256
+)
+
+// Server implements worker.v1.Fleet. The zero Token lets nobody in.
+type Server struct {
+	workerv1.UnimplementedFleetServer
+
+	Fleet     *fleet.Fleet
+	Token     string            // the spoke's join token
+	Door      string            // name of the door: "kid" of the contexts it mints
+	PublicKey ed25519.PublicKey // the door's key
+	Beat      time.Duration     // how often a shim reports; DefaultBeat when zero
+	Log       *slog.Logger      // slog.Default() when nil
+}
+
+// Join runs one worker's stream: Hello, Welcome, then beats until either side ends it.
+func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
+	if !s.allowed(stream.Context()) {
+		return status.Error(codes.Unauthenticated, "a valid join token is needed")
+	}
+	in := &inbox{messages: make(chan *workerv1.JoinRequest), failed: make(chan error, 1)}
+	go in.run(stream)
+	first, err := s.next(stream.Context(), in)
+	if err != nil {
+		return err
+	}
+	w, err := worker(first.GetHello())
+	if err != nil {
+		return err
+	}
+	leave, err := s.Fleet.Join(w)
+	if err != nil {
+		return refusal(err)
+	}
+	defer leave()
+	if err := stream.Send(s.welcome()); err != nil {
+		return err
+	}
+	log := s.log().With("worker", w.Name, "endpoint", w.Endpoint, "addr", w.Addr)
+	log.Info("worker joined", "engine", w.Engine, "epoch", w.Epoch)
+	err = s.follow(stream.Context(), in, w.Name)
+	log.Info("worker left", "cause", cause(err))
+	return err
+}
+
+// follow applies each Status to the fleet until the stream ends.
+func (s *Server) follow(ctx context.Context, in *inbox, name string) error {
+	for {
+		m, err := s.next(ctx, in)
+		if errors.Is(err, errEnd) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		st := m.GetStatus()
+		if st == nil {
+			return status.Error(codes.InvalidArgument, "want Status: Hello is said once")
+		}
+		state, ok := states[st.State]
+		if !ok {
+			return status.Errorf(codes.InvalidArgument, "state %d is not known", st.State)
+		}
+		s.Fleet.Update(name, state, printable(st.Reason), st.Running, time.Now())
+	}
+}
+
+// next waits for one message, at most three beats.
+func (s *Server) next(ctx context.Context, in *inbox) (*workerv1.JoinRequest, error) {
+	late := time.NewTimer(missedBeats * s.beat())
+	defer late.Stop()
+	select {
+	case m := <-in.messages:
+		return m, nil
+	case err := <-in.failed:
+		return nil, err
+	case <-late.C:
+		return nil, status.Errorf(codes.DeadlineExceeded, "no status for %v", missedBeats*s.beat())
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// allowed compares digests, so that neither the token's bytes nor its length show in the time that it takes.
+func (s *Server) allowed(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	values := md.Get("authorization")
+	if s.Token == "" || len(values) != 1 {
+		return false
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(s.Token))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1 && strings.EqualFold(scheme, "bearer")
+}
+
+func (s *Server) welcome() *workerv1.Welcome {
+	return &workerv1.Welcome{Door: s.Door, PublicKey: s.PublicKey, BeatMs: uint32(s.beat().Milliseconds())}
+}
+
+func (s *Server) beat() time.Duration {
+	if s.Beat > 0 {
+		return s.Beat
+	}
+	return DefaultBeat
+}
+
+func (s *Server) log() *slog.Logger {
+	if s.Log != nil {
+		return s.Log
+	}
+	return slog.Default()
+}

@@ -1,0 +1,97 @@
+package join
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+	"github.com/spokegate/spokegate/fleet"
+)
+
+// errEnd is a shim's orderly goodbye.
+var errEnd = errors.New("the shim ended the stream")
+
+var states = map[workerv1.State]fleet.State{
+	workerv1.State_STATE_STARTING: fleet.Starting,
+	workerv1.State_STATE_READY:    fleet.Ready,
+	workerv1.State_STATE_DRAINING: fleet.Draining,
+	workerv1.State_STATE_STOPPED:  fleet.Stopped,
+	workerv1.State_STATE_FAILED:   fleet.Failed,
+}
+
+var engines = map[string]bool{"sim": true, "vllm": true, "sglang": true, "trtllm": true, "attached": true}
+
+// inbox turns the blocking Recv into channels. Its goroutine ends with the stream, which gRPC ends when Join returns.
+type inbox struct {
+	messages chan *workerv1.JoinRequest
+	failed   chan error
+}
+
+func (in *inbox) run(stream workerv1.Fleet_JoinServer) {
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			err = errEnd
+		}
+		if err != nil {
+			in.failed <- err
+			return
+		}
+		select {
+		case in.messages <- m:
+		case <-stream.Context().Done():
+			return
+		}
+	}
+}
+
+// worker reads Hello. The fleet checks name and address.
+func worker(h *workerv1.Hello) (fleet.Worker, error) {
+	if h == nil {
+		return fleet.Worker{}, status.Error(codes.InvalidArgument, "want Hello first")
+	}
+	if !engines[h.Engine] {
+		return fleet.Worker{}, status.Errorf(codes.InvalidArgument, "engine %q is not known", printable(h.Engine))
+	}
+	return fleet.Worker{
+		Name: h.Worker, Endpoint: h.Endpoint, Addr: h.Address, Engine: h.Engine, Epoch: h.Epoch,
+		BlockSize: h.BlockSize, Blocks: h.Blocks, State: fleet.Starting, Since: time.Now(),
+	}, nil
+}
+
+// refusal maps the fleet's errors to gRPC codes; the shim retries AlreadyExists and gives up on InvalidArgument.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, fleet.ErrDuplicate):
+		return status.Error(codes.AlreadyExists, err.Error())
+	case errors.Is(err, fleet.ErrFull):
+		return status.Error(codes.ResourceExhausted, err.Error())
+	default:
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+}
+
+func cause(err error) string {
+	if err == nil {
+		return "goodbye"
+	}
+	return status.Convert(err).Message()
+}
+
+// printable keeps a stranger's text short and on one line.
+func printable(s string) string {
+	if len(s) > maxReason {
+		s = s[:maxReason]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return ' '
+		}
+		return r
+	}, s)
+}
