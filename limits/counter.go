@@ -1,0 +1,121 @@
+package limits
+
+import (
+	"time"
+
+	"github.com/spokegate/spokegate/policy"
+)
+
+// counter is what is stored of one limit ID. It needs no list of its leases: each is known to its holding, which gives
+// it back exactly once, and a counter with leases is never dropped.
+type counter struct {
+	id       string
+	bucket   Bucket
+	inFlight int64
+	place    int // in counters.all
+}
+
+// idle says that the counter stands as one never used would.
+func (c *counter) idle(now time.Time) bool {
+	return c.inFlight == 0 && c.bucket.Debt(now) == 0
+}
+
+// counters is the set of counters in use. The zero value lacks its map.
+type counters struct {
+	byID   map[string]*counter
+	all    []*counter
+	cursor int
+}
+
+// of returns the counter with the ID, made if need be.
+func (cs *counters) of(id string) *counter {
+	c := cs.byID[id]
+	if c == nil {
+		c = &counter{id: id, place: len(cs.all)}
+		cs.byID[id] = c
+		cs.all = append(cs.all, c)
+	}
+	return c
+}
+
+// refit puts existing buckets under changed limits. It takes nothing from them.
+func (cs *counters) refit(now time.Time, ls []policy.Limit) {
+	for _, l := range ls {
+		if c := cs.byID[l.ID]; c != nil && l.RequestsPerSecond > 0 {
+			c.bucket = c.bucket.Fit(now, l)
+		}
+	}
+}
+
+// sweep looks at the next two counters, going round, and drops the idle: the work of cleaning is spread over all calls.
+func (cs *counters) sweep(now time.Time) {
+	for i := 0; i < 2 && len(cs.all) > 0; i++ {
+		if cs.cursor >= len(cs.all) {
+			cs.cursor = 0
+		}
+		if c := cs.all[cs.cursor]; c.idle(now) {
+			cs.drop(c)
+		} else {
+			cs.cursor++
+		}
+	}
+}
+
+func (cs *counters) drop(c *counter) {
+	last := len(cs.all) - 1
+	cs.all[c.place] = cs.all[last]
+	cs.all[c.place].place = c.place
+	cs.all[last] = nil
+	cs.all = cs.all[:last]
+	delete(cs.byID, c.id)
+}
+
+// holding is an admission that is open, or released and still remembered.
+type holding struct {
+	decision Decision
+	leases   []*counter
+	expires  time.Time
+
+	in         *queue
+	prev, next *holding
+}
+
+// free gives the leases back, once.
+func (h *holding) free() {
+	for _, c := range h.leases {
+		c.inFlight--
+	}
+	h.leases = nil
+}
+
+// queue is a list of holdings, first in, first out, from which any can be taken.
+type queue struct {
+	first, last *holding
+	len         int
+}
+
+func (q *queue) push(h *holding) {
+	h.in, h.prev, h.next = q, q.last, nil
+	if q.last == nil {
+		q.first = h
+	} else {
+		q.last.next = h
+	}
+	q.last = h
+	q.len++
+}
+
+func (q *queue) remove(h *holding) {
+	if h.prev == nil {
+		q.first = h.next
+	} else {
+		h.prev.next = h.next
+	}
+	if h.next == nil {
+		q.last = h.prev
+	} else {
+		h.next.prev = h.prev
+	}
+	h.in, h.prev, h.next = nil, nil, nil
+	q.len--
+}

@@ -1,0 +1,63 @@
+package limits
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spokegate/spokegate/policy"
+)
+
+// String explains the decision in one line, for logs, scenarios and people:
+//
+//	admitted: least left is team research, rate: 3 of 10 left, full in 700ms
+//	refused by key alice-laptop for sim-large, concurrency: 2 of 2 in use, come back in 1s
+func (d Decision) String() string {
+	switch {
+	case d.Admitted && d.Binding == nil:
+		return "admitted: no limit applies"
+	case d.Admitted:
+		return "admitted: least left is " + d.Binding.String()
+	case d.Binding == nil:
+		return "refused: not judged"
+	}
+	return "refused by " + d.Binding.String()
+}
+
+// String names the limit and says what is left of it and when to come back.
+func (s Standing) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %s: ", nameOf(s.Limit), s.Kind)
+	switch {
+	case s.Kind == Concurrency && s.RetryAfter > 0:
+		fmt.Fprintf(&b, "%d of %d in use", s.Max-s.Remaining, s.Max)
+	default:
+		fmt.Fprintf(&b, "%d of %d left", s.Remaining, s.Max)
+	}
+	switch {
+	case s.RetryAfter > 0:
+		fmt.Fprintf(&b, ", come back in %s", brief(s.RetryAfter))
+	case s.Kind == Rate:
+		fmt.Fprintf(&b, ", full in %s", brief(s.Reset))
+	}
+	return b.String()
+}
+
+func nameOf(l policy.Limit) string {
+	name := l.Level.String()
+	if l.Owner != "" {
+		name += " " + l.Owner
+	}
+	if l.Model != "" && l.Model != l.Owner {
+		name += " for " + l.Model
+	}
+	return name
+}
+
+// brief rounds up to a millisecond, so that coming back after the time shown is never too early.
+func brief(d time.Duration) time.Duration {
+	if r := d.Truncate(time.Millisecond); r < d {
+		return r + time.Millisecond
+	}
+	return d
+}

@@ -1,0 +1,183 @@
+package limits
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/spokegate/spokegate/policy"
+)
+
+// MemoryConfig configures a Memory.
+type MemoryConfig struct {
+	// LeaseTTL is how long a lease lives without renewal. Default 30 s. Renew at a third of it.
+	LeaseTTL time.Duration
+	// Remember is how many released admissions are kept, each for LeaseTTL, so that a late second ask about one gets its
+	// first answer and takes nothing. Default 65,536; the oldest go first.
+	Remember int
+}
+
+// Memory is the Limiter of one process, behind one lock.
+//
+// Memory is bounded by what is in use: a counter goes when it stands as one never used would (each Acquire looks at two
+// counters, so n idle ones are gone after n/2 asks at most), an admission when it is released or expires.
+type Memory struct {
+	cfg MemoryConfig
+
+	mu       sync.Mutex
+	clock    time.Time // the latest time seen
+	counters counters
+	holdings map[string]*holding // open and remembered, by admission
+	open     queue               // by expiry, soonest first: all leases live equally long
+	released queue               // by time of release, oldest first
+	facts    []Fact              // scratch of Acquire
+}
+
+var _ Limiter = (*Memory)(nil)
+
+// NewMemory returns an empty store.
+func NewMemory(cfg MemoryConfig) *Memory {
+	if cfg.LeaseTTL <= 0 {
+		cfg.LeaseTTL = 30 * time.Second
+	}
+	if cfg.Remember <= 0 {
+		cfg.Remember = 1 << 16
+	}
+	return &Memory{cfg: cfg, counters: counters{byID: map[string]*counter{}}, holdings: map[string]*holding{}}
+}
+
+// Acquire implements Limiter.
+func (m *Memory) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision, error) {
+	if ask.Admission == "" {
+		return Decision{}, ErrNoAdmission
+	}
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(now)
+	if h := m.holdings[ask.Admission]; h != nil {
+		return h.decision, nil
+	}
+	d := Decide(m.clock, m.gather(ask.Limits))
+	if !d.Admitted {
+		m.counters.refit(m.clock, ask.Limits)
+		return d, nil
+	}
+	return m.admit(ask, d), nil
+}
+
+// gather puts together what is known of each limit. The result is valid until the next call.
+func (m *Memory) gather(ls []policy.Limit) []Fact {
+	m.facts = m.facts[:0]
+	for _, l := range ls {
+		f := Fact{Limit: l}
+		if c := m.counters.byID[l.ID]; c != nil {
+			f.Bucket, f.InFlight = c.bucket, c.inFlight
+		}
+		m.facts = append(m.facts, f)
+	}
+	return m.facts
+}
+
+// admit writes an admission to all its counters.
+func (m *Memory) admit(ask Ask, d Decision) Decision {
+	h := &holding{expires: m.clock.Add(m.cfg.LeaseTTL)}
+	d.Hold.Admission = ask.Admission
+	if n := leasesIn(ask.Limits); n > 0 {
+		h.leases, d.Hold.Leases = make([]*counter, 0, n), make([]string, 0, n)
+	}
+	for _, l := range ask.Limits {
+		if l.RequestsPerSecond > 0 {
+			c := m.counters.of(l.ID)
+			c.bucket = c.bucket.Fit(m.clock, l).Take(m.clock)
+		}
+		if l.Concurrency > 0 {
+			c := m.counters.of(l.ID)
+			c.inFlight++
+			h.leases = append(h.leases, c)
+			d.Hold.Leases = append(d.Hold.Leases, l.ID)
+		}
+	}
+	h.decision = d
+	m.holdings[ask.Admission] = h
+	m.open.push(h)
+	return d
+}
+
+func leasesIn(ls []policy.Limit) (n int) {
+	for i := range ls {
+		if ls[i].Concurrency > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Renew implements Limiter.
+func (m *Memory) Renew(_ context.Context, now time.Time, hold Hold) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(now)
+	h := m.holdings[hold.Admission]
+	if h == nil || h.in != &m.open {
+		return ErrLost
+	}
+	h.expires = m.clock.Add(m.cfg.LeaseTTL)
+	m.open.remove(h)
+	m.open.push(h)
+	return nil
+}
+
+// Release implements Limiter.
+func (m *Memory) Release(_ context.Context, now time.Time, hold Hold) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(now)
+	h := m.holdings[hold.Admission]
+	if h == nil || h.in != &m.open {
+		return nil
+	}
+	m.open.remove(h)
+	h.free()
+	h.expires = m.clock.Add(m.cfg.LeaseTTL)
+	m.released.push(h)
+	if m.released.len > m.cfg.Remember {
+		m.forget(m.released.first)
+	}
+	return nil
+}
+
+// advance takes note of the time, lets go what has expired by it, and looks for idle counters.
+func (m *Memory) advance(now time.Time) {
+	if now.After(m.clock) {
+		m.clock = now
+	}
+	for h := m.open.first; h != nil && !m.clock.Before(h.expires); h = m.open.first {
+		h.free()
+		m.forget(h)
+	}
+	for h := m.released.first; h != nil && !m.clock.Before(h.expires); h = m.released.first {
+		m.forget(h)
+	}
+	m.counters.sweep(m.clock)
+}
+
+func (m *Memory) forget(h *holding) {
+	h.in.remove(h)
+	delete(m.holdings, h.decision.Hold.Admission)
+}
+
+// InFlight gives the leases by limit ID, as of the latest time seen; limits without leases are left out. For status and tests.
+func (m *Memory) InFlight() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := map[string]int{}
+	for id, c := range m.counters.byID {
+		if c.inFlight > 0 {
+			n[id] = int(c.inFlight)
+		}
+	}
+	return n
+}
