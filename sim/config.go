@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+)
+
+// BlockTokens is the size of a cache block, and TokenBytes the size of a token: fixed, so that tests can count.
+const (
+	BlockTokens = 16
+	TokenBytes  = 4
+)
+
+// Config is one simulated engine.
+type Config struct {
+	// Listen is "unix:/path" or "host:port".
+	Listen string
+	// Models are the names served; at least one. "*" serves every name.
+	Models []string
+	// Rates; the zero value means DefaultRates.
+	Rates Rates
+	// KeepRequests bounds the account of ended requests, oldest out first. 0: 10,000.
+	KeepRequests int
+	// MaxBody bounds a request body in bytes. 0: 64 MiB.
+	MaxBody int64
+	// Log; nil: discard.
+	Log *slog.Logger
+}
+
+// Rates say how fast the engine is. The file form is one JSON object of these names; what is absent keeps its default,
+// an unknown name is an error.
+type Rates struct {
+	// PrefillTokensPerSecond is shared: prompts are prefilled one after the other. Cached tokens cost nothing.
+	PrefillTokensPerSecond float64 `json:"prefill_tokens_per_second"`
+	// DecodeTokensPerSecond of one stream alone on the engine.
+	DecodeTokensPerSecond float64 `json:"decode_tokens_per_second"`
+	// DecodeSlowdown: with r requests running a token takes (1 + DecodeSlowdown × (r−1)) times as long.
+	DecodeSlowdown float64 `json:"decode_slowdown"`
+	// OverheadMS is spent once a request, before prefill, in milliseconds.
+	OverheadMS float64 `json:"overhead_ms"`
+	// CacheBlocks is the capacity of the block cache. 0: nothing is ever cached.
+	CacheBlocks int `json:"cache_blocks"`
+	// MaxRunning requests at once; more wait in line.
+	MaxRunning int `json:"max_running"`
+	// ContextTokens bounds prompt and answer together.
+	ContextTokens int64 `json:"context_tokens"`
+}
+
+// DefaultRates are of the order of one large accelerator with a small model.
+func DefaultRates() Rates {
+	return Rates{
+		PrefillTokensPerSecond: 100_000,
+		DecodeTokensPerSecond:  200,
+		DecodeSlowdown:         0.01,
+		OverheadMS:             2,
+		CacheBlocks:            65_536,
+		MaxRunning:             256,
+		ContextTokens:          16 << 20,
+	}
+}
+
+// LoadRates reads a rate file.
+func LoadRates(path string) (Rates, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Rates{}, fmt.Errorf("rate file: %w", err)
+	}
+	r, err := ParseRates(data)
+	if err != nil {
+		return Rates{}, fmt.Errorf("rate file %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// ParseRates reads the file form over the defaults.
+func ParseRates(data []byte) (Rates, error) {
+	r := DefaultRates()
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&r); err != nil {
+		return Rates{}, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Rates{}, errors.New("bytes after the JSON object")
+	}
+	return r, r.validate()
+}
+
+func (r Rates) validate() error {
+	switch {
+	case !(r.PrefillTokensPerSecond > 0):
+		return errors.New("prefill_tokens_per_second: above 0 expected")
+	case !(r.DecodeTokensPerSecond > 0):
+		return errors.New("decode_tokens_per_second: above 0 expected")
+	case !(r.DecodeSlowdown >= 0):
+		return errors.New("decode_slowdown: 0 or more expected")
+	case !(r.OverheadMS >= 0):
+		return errors.New("overhead_ms: 0 or more expected")
+	case r.CacheBlocks < 0:
+		return errors.New("cache_blocks: 0 or more expected")
+	case r.MaxRunning < 1:
+		return errors.New("max_running: 1 or more expected")
+	case r.ContextTokens < 2:
+		return errors.New("context_tokens: 2 or more expected")
+	}
+	return nil
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if len(c.Models) == 0 {
+		return c, errors.New("sim: at least one model name is needed")
+	}
+	if c.Rates == (Rates{}) {
+		c.Rates = DefaultRates()
+	}
+	if c.KeepRequests == 0 {
+		c.KeepRequests = 10_000
+	}
+	if c.MaxBody == 0 {
+		c.MaxBody = 64 << 20
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, c.Rates.validate()
+}

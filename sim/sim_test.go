@@ -1,0 +1,378 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fast are rates at which nothing waits.
+func fast() Rates {
+	r := DefaultRates()
+	r.PrefillTokensPerSecond, r.DecodeTokensPerSecond, r.OverheadMS, r.DecodeSlowdown = 1e12, 1e12, 0, 0
+	return r
+}
+
+func start(t *testing.T, r Rates) (*Sim, string) {
+	t.Helper()
+	s, err := New(Config{Models: []string{"m", "m2"}, Rates: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s)
+	t.Cleanup(func() {
+		server.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return s, server.URL
+}
+
+func post(t *testing.T, url, body string) (int, string) {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// datas are the data lines of a stream.
+func datas(t *testing.T, stream string) []string {
+	t.Helper()
+	var out []string
+	for _, event := range strings.Split(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
+		_, data, ok := strings.Cut(event, "data: ")
+		if !ok {
+			t.Fatalf("event without data: %q", event)
+		}
+		out = append(out, data)
+	}
+	return out
+}
+
+func get[T any](t *testing.T, raw string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(raw), &v); err != nil {
+		t.Fatalf("%v in %s", err, raw)
+	}
+	return v
+}
+
+type chatAnswerJSON struct {
+	Fingerprint string `json:"system_fingerprint"`
+	Choices     []struct {
+		Index   int
+		Message struct {
+			Content   string
+			ToolCalls []struct {
+				Function struct{ Name, Arguments string }
+			} `json:"tool_calls"`
+		}
+		Delta  struct{ Content string }
+		Finish *string `json:"finish_reason"`
+	}
+	Usage *usageObject
+}
+
+const hello = `"model":"m","messages":[{"role":"user","content":"hello there, how are you today?"}]`
+
+func TestChatCountsAndCaches(t *testing.T) {
+	_, url := start(t, fast())
+	body := `{"model":"m","max_tokens":40,"messages":[{"role":"user","content":"` + strings.Repeat("long ", 100) + `"}]}`
+	_, raw := post(t, url+"/v1/chat/completions", body)
+	first := get[chatAnswerJSON](t, raw)
+	if u := first.Usage; u.Completion != 40 || u.Details.Cached != 0 || u.Total != u.Prompt+40 {
+		t.Fatalf("usage %+v", u)
+	}
+	if *first.Choices[0].Finish != "length" || !strings.HasPrefix(first.Choices[0].Message.Content, "(simulator) ") || first.Fingerprint != "simulator" {
+		t.Fatalf("answer %+v", first)
+	}
+	_, raw = post(t, url+"/v1/chat/completions", body)
+	again := get[chatAnswerJSON](t, raw)
+	whole := (first.Usage.Prompt - 1) / BlockTokens * BlockTokens
+	if again.Usage.Details.Cached != whole || again.Choices[0].Message.Content != first.Choices[0].Message.Content {
+		t.Fatalf("second time: cached %d, expected %d; text %q", again.Usage.Details.Cached, whole, again.Choices[0].Message.Content)
+	}
+	other := strings.Replace(body, `"m"`, `"m2"`, 1)
+	_, raw = post(t, url+"/v1/chat/completions", other)
+	if u := get[chatAnswerJSON](t, raw).Usage; u.Details.Cached != 0 {
+		t.Fatalf("models share blocks: %+v", u)
+	}
+}
+
+// The generated answer is cached too: the next turn finds it.
+func TestNextTurnFindsTheAnswer(t *testing.T) {
+	_, url := start(t, fast())
+	user := strings.Repeat("long ", 100)
+	_, raw := post(t, url+"/v1/chat/completions", `{"model":"m","max_tokens":200,"messages":[{"role":"user","content":"`+user+`"}]}`)
+	first := get[chatAnswerJSON](t, raw)
+	_, raw = post(t, url+"/v1/chat/completions", fmt.Sprintf(
+		`{"model":"m","messages":[{"role":"user","content":%q},{"role":"assistant","content":%q},{"role":"user","content":"and then?"}]}`,
+		user, first.Choices[0].Message.Content))
+	u := get[chatAnswerJSON](t, raw).Usage
+	if least := first.Usage.Total - BlockTokens; u.Details.Cached < least {
+		t.Fatalf("cached %d, at least %d expected", u.Details.Cached, least)
+	}
+}
+
+func TestStreamUsage(t *testing.T) {
+	_, url := start(t, fast())
+	for _, c := range []struct {
+		name, options string
+		running, last bool
+	}{
+		{"none", ``, false, false},
+		{"last", `,"stream_options":{"include_usage":true}`, false, true},
+		{"running without include", `,"stream_options":{"continuous_usage_stats":true}`, false, false},
+		{"running", `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
+				_, raw := post(t, url+path, `{`+hello+`,"prompt":"hello","max_tokens":5,"stream":true`+c.options+`}`)
+				checkStreamUsage(t, datas(t, raw), c.running, c.last)
+			}
+		})
+	}
+}
+
+func checkStreamUsage(t *testing.T, events []string, running, last bool) {
+	t.Helper()
+	if n := len(events); events[n-1] != "[DONE]" {
+		t.Fatalf("last event %q", events[n-1])
+	}
+	events = events[:len(events)-1]
+	if last {
+		end := get[chatAnswerJSON](t, events[len(events)-1])
+		if len(end.Choices) != 0 || end.Usage == nil || end.Usage.Completion != 5 || end.Usage.Details == nil {
+			t.Fatalf("usage chunk %s", events[len(events)-1])
+		}
+		events = events[:len(events)-1]
+	}
+	for i, e := range events {
+		chunk := get[chatAnswerJSON](t, e)
+		if len(chunk.Choices) != 1 || (chunk.Usage != nil) != running {
+			t.Fatalf("chunk %d: %s", i, e)
+		}
+		if left := int64(len(events) - 1 - i); running && chunk.Usage.Completion != 5-left {
+			t.Fatalf("chunk %d: running usage %+v", i, chunk.Usage)
+		}
+	}
+}
+
+func TestChoicesStopAndFormats(t *testing.T) {
+	_, url := start(t, fast())
+	for _, c := range []struct{ name, more, want, finish string }{
+		{"stop", `"max_tokens":100,"stop":["lator","tor)"]`, "(simu", "stop"},
+		{"stop null", `"max_tokens":2,"stop":null`, "(simulat", "length"},
+		{"json object", `"response_format":{"type":"json_object"}`, `{"simulator":true}`, "stop"},
+		{"json schema", `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"b":{"type":"integer"},"a":{"$ref":"#/$defs/s"}},"$defs":{"s":{"enum":["red"]}}}}}`, `{"a":"red","b":1}`, "stop"},
+		{"json too long", `"max_tokens":1,"response_format":{"type":"json_object"}`, `{"si`, "length"},
+		{"nothing", `"max_tokens":0`, "", "length"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, raw := post(t, url+"/v1/chat/completions", `{`+hello+`,`+c.more+`}`)
+			a := get[chatAnswerJSON](t, raw)
+			if got := a.Choices[0]; got.Message.Content != c.want || *got.Finish != c.finish {
+				t.Fatalf("%s", raw)
+			}
+			_, raw = post(t, url+"/v1/chat/completions", `{"stream":true,`+hello+`,`+c.more+`}`)
+			text, finish := "", ""
+			for _, e := range datas(t, raw) {
+				if e == "[DONE]" {
+					break
+				}
+				got := get[chatAnswerJSON](t, e).Choices[0]
+				text += got.Delta.Content
+				if got.Finish != nil {
+					finish += *got.Finish
+				}
+			}
+			if text != c.want || finish != c.finish {
+				t.Fatalf("stream: %q %q", text, finish)
+			}
+		})
+	}
+	_, raw := post(t, url+"/v1/chat/completions", `{`+hello+`,"n":3,"max_tokens":7}`)
+	if a := get[chatAnswerJSON](t, raw); len(a.Choices) != 3 || a.Usage.Completion != 21 || a.Choices[0].Message.Content == a.Choices[1].Message.Content {
+		t.Fatalf("n: %s", raw)
+	}
+}
+
+func TestToolCall(t *testing.T) {
+	_, url := start(t, fast())
+	tools := `"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}]`
+	for _, choice := range []string{`"required"`, `{"type":"function","function":{"name":"weather"}}`} {
+		_, raw := post(t, url+"/v1/chat/completions", `{`+hello+`,`+tools+`,"tool_choice":`+choice+`}`)
+		c := get[chatAnswerJSON](t, raw).Choices[0]
+		if len(c.Message.ToolCalls) != 1 || c.Message.ToolCalls[0].Function.Name != "weather" ||
+			c.Message.ToolCalls[0].Function.Arguments != `{"city":"simulated"}` || *c.Finish != "tool_calls" {
+			t.Fatalf("%s", raw)
+		}
+	}
+	if status, raw := post(t, url+"/v1/chat/completions", `{`+hello+`,`+tools+`,"tool_choice":{"type":"function","function":{"name":"no"}}}`); status != 400 {
+		t.Fatalf("%d %s", status, raw)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	_, url := start(t, fast())
+	for _, c := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/v1/chat/completions", `{"model":"x"}`, 404, `"code":"model_not_found"`},
+		{"/v1/messages", `{"model":"x"}`, 404, `"type":"not_found_error"`},
+		{"/v1/chat/completions", `{`, 400, `"type":"invalid_request_error"`},
+		{"/v1/chat/completions", `{` + hello + `,"n":0}`, 400, `"param":"n"`},
+		{"/v1/chat/completions", `{` + hello + `,"max_tokens":-1}`, 400, `"param":"max_tokens"`},
+		{"/v1/embeddings", `{"model":"m"}`, 400, `"param":"input"`},
+		{"/v1/completions", `{"model":"m","prompt":{}}`, 400, `"param":"prompt"`},
+		{"/v1/none", `{}`, 404, `"code":"unknown_url"`},
+	} {
+		status, raw := post(t, url+c.path, c.body)
+		if status != c.status || !strings.Contains(raw, c.want) {
+			t.Errorf("%s %s: %d %s", c.path, c.body, status, raw)
+		}
+	}
+}
+
+func TestCacheHitIsFaster(t *testing.T) {
+	r := fast()
+	r.PrefillTokensPerSecond = 20_000
+	_, url := start(t, r)
+	body := `{"model":"m","max_tokens":1,"prompt":"` + strings.Repeat("abcd", 4000) + `"}`
+	took := func() time.Duration {
+		from := time.Now()
+		post(t, url+"/v1/completions", body)
+		return time.Since(from)
+	}
+	if cold := took(); cold < 200*time.Millisecond {
+		t.Fatalf("4,000 tokens at 20,000 a second took %v", cold)
+	}
+	if warm := took(); warm > 150*time.Millisecond {
+		t.Fatalf("a cached prompt took %v", warm)
+	}
+}
+
+// A client that leaves stops the work at once, and what was generated is told.
+func TestClientLeaves(t *testing.T) {
+	r := fast()
+	r.DecodeTokensPerSecond = 500
+	s, url := start(t, r)
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	q, _ := http.NewRequestWithContext(ctx, "POST", url+"/v1/chat/completions", strings.NewReader(`{`+hello+`,"stream":true,"max_tokens":1000000}`))
+	q.Header.Set("X-Request-Id", "gone")
+	resp, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	read := int64(0)
+	for read < 6 && lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			read++
+		}
+	}
+	leave()
+	resp.Body.Close()
+	left := time.Now()
+	a := ended(t, s, "gone")
+	if d := a.EndedAt.Sub(left); d > 100*time.Millisecond {
+		t.Errorf("stopped %v after the client left", d)
+	}
+	if !a.Cut || a.GeneratedTokens < read-1 || a.GeneratedTokens > 200 || a.PromptTokens == 0 {
+		t.Errorf("account %+v after %d chunks", a, read)
+	}
+}
+
+// ended waits until the account of a request is closed.
+func ended(t *testing.T, s *Sim, id string) RequestAccount {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if found := s.accounts.find(id); len(found) == 1 && !found[0].Running {
+			return found[0]
+		}
+	}
+	t.Fatal("request still runs")
+	return RequestAccount{}
+}
+
+// Also while it waits for a slot, or for prefill.
+func TestClientLeavesBeforeTheFirstByte(t *testing.T) {
+	r := fast()
+	r.PrefillTokensPerSecond, r.MaxRunning = 1, 2
+	s, url := start(t, r)
+	ctx, leave := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	for i := range 4 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			q, _ := http.NewRequestWithContext(ctx, "POST", url+"/v1/completions", strings.NewReader(`{"model":"m","prompt":"`+strings.Repeat("abcd", 100+i)+`"}`))
+			q.Header.Set("X-Request-Id", fmt.Sprint("gone", i))
+			if resp, err := http.DefaultClient.Do(q); err == nil {
+				resp.Body.Close()
+			}
+		}()
+	}
+	for s.clock.waiting.Load() != 2 || s.clock.running.Load() != 2 {
+		time.Sleep(time.Millisecond)
+	}
+	leave()
+	for i := range 4 {
+		<-done
+		if a := ended(t, s, fmt.Sprint("gone", i)); !a.Cut || a.GeneratedTokens != 0 {
+			t.Errorf("%+v", a)
+		}
+	}
+	if n := s.clock.running.Load(); n != 0 {
+		t.Errorf("%d still hold a slot", n)
+	}
+}
+
+func TestMetricsAndAccounts(t *testing.T) {
+	_, url := start(t, fast())
+	post(t, url+"/v1/completions", `{"model":"m","prompt":"`+strings.Repeat("abcd", 40)+`","max_tokens":5}`)
+	post(t, url+"/v1/embeddings", `{"model":"m","input":["abcd","efgh"],"dimensions":3,"encoding_format":"base64"}`)
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	for _, want := range []string{
+		"spokegate_sim_prompt_tokens_total 42", "spokegate_sim_generation_tokens_total 5", "spokegate_sim_cached_tokens_total 0",
+		"spokegate_sim_requests_running 0", `spokegate_sim_requests_total{outcome="complete"} 2`} {
+		if !bytes.Contains(b, []byte(want+"\n")) {
+			t.Errorf("%s is missing in\n%s", want, b)
+		}
+	}
+	resp2, err := http.Get(url + "/sim/requests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp2.Body.Close()
+	var list []RequestAccount
+	if err := json.NewDecoder(resp2.Body).Decode(&list); err != nil || len(list) != 2 || list[0].GeneratedTokens != 5 {
+		t.Errorf("%v %+v", err, list)
+	}
+}
