@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+)
+
+// A last-good folder holds the revision in force and the one before it, each in a file named by its number: a first line
+// with the format and the SHA-256 of the rest, then the encoded set. A file has its name only when it is whole and synced,
+// so a crash at any moment leaves the newer or the older revision, never a mixture.
+const (
+	savedPrefix = "policy-"
+	savedSuffix = ".pb"
+	savedFormat = "spokegate-policy-1 "
+)
+
+// Fallback is the error of a [Load] that found the newest revision damaged and gives the one before it.
+type Fallback struct {
+	Newest uint64 // the number that must not be given again
+	Used   uint64
+	Err    error
+}
+
+func (f *Fallback) Error() string {
+	return fmt.Sprintf("revision %d on disk is damaged, taking revision %d: %v", f.Newest, f.Used, f.Err)
+}
+
+// Unwrap is what is wrong with the newest.
+func (f *Fallback) Unwrap() error { return f.Err }
+
+// Save keeps a set in dir, under its revision's number, which must be above 0 and not below any that is there. It returns
+// when the set would survive a loss of power. The revision before it stays; older ones go.
+func Save(dir string, set *policyv1.Set) error {
+	number := set.GetRevision().GetNumber()
+	if number == 0 {
+		return errors.New("keep policy: the set has no revision number")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("keep policy: %w", err)
+	}
+	kept, err := saved(dir)
+	if err != nil {
+		return fmt.Errorf("keep policy: %w", err)
+	}
+	if len(kept) > 0 && kept[0] > number {
+		return fmt.Errorf("keep policy: revision %d is older than revision %d on disk", number, kept[0])
+	}
+	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(set)
+	if err != nil {
+		return fmt.Errorf("keep policy: %w", err)
+	}
+	if err := replace(dir, savedName(number), append(header(body), body...)); err != nil {
+		return fmt.Errorf("keep policy: %w", err)
+	}
+	prune(dir, number, kept)
+	return nil
+}
+
+// Load gives the newest set in dir that is whole. With a [Fallback] error the set is there too, and is the one before.
+// An error with a nil set: there is none that is whole; fs.ErrNotExist if there is none at all.
+func Load(dir string) (*policyv1.Set, error) {
+	kept, err := saved(dir)
+	if err != nil {
+		return nil, fmt.Errorf("load last good policy: %w", err)
+	}
+	if len(kept) == 0 {
+		return nil, fmt.Errorf("load last good policy: %s: %w", dir, fs.ErrNotExist)
+	}
+	var damage []error
+	for _, number := range kept {
+		set, err := loadOne(dir, number)
+		if err != nil {
+			damage = append(damage, err)
+			continue
+		}
+		if len(damage) > 0 {
+			return set, &Fallback{Newest: kept[0], Used: number, Err: errors.Join(damage...)}
+		}
+		return set, nil
+	}
+	return nil, fmt.Errorf("load last good policy: %w", errors.Join(damage...))
+}
+
+func loadOne(dir string, number uint64) (*policyv1.Set, error) {
+	path := filepath.Join(dir, savedName(number))
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	first, body, ok := bytes.Cut(data, []byte("\n"))
+	if !ok || !bytes.Equal(append(first, '\n'), header(body)) {
+		return nil, fmt.Errorf("%s: damaged: the checksum does not fit", path)
+	}
+	set := &policyv1.Set{}
+	if err := proto.Unmarshal(body, set); err != nil {
+		return nil, fmt.Errorf("%s: damaged: %w", path, err)
+	}
+	if set.GetRevision().GetNumber() != number {
+		return nil, fmt.Errorf("%s: damaged: holds revision %d", path, set.GetRevision().GetNumber())
+	}
+	return set, nil
+}
+
+func header(body []byte) []byte {
+	sum := sha256.Sum256(body)
+	return []byte(savedFormat + hex.EncodeToString(sum[:]) + "\n")
+}
+
+func savedName(number uint64) string {
+	return fmt.Sprintf("%s%020d%s", savedPrefix, number, savedSuffix)
+}
+
+// saved are the numbers of the revisions in dir, newest first. A folder that is not there holds none.
+func saved(dir string) ([]uint64, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []uint64
+	for _, e := range entries {
+		var n uint64
+		if _, err := fmt.Sscanf(e.Name(), savedPrefix+"%d"+savedSuffix, &n); err == nil && e.Name() == savedName(n) {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b uint64) int { return cmp.Compare(b, a) })
+	return out, nil
+}
+
+// replace writes a whole file under its name, or leaves what was there.
+func replace(dir, name string, data []byte) (err error) {
+	tmp, err := os.CreateTemp(dir, ".new-"+savedPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(tmp.Name())
+		}
+	}()
+	_, err = tmp.Write(data)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(tmp.Name(), filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a rename survive a loss of power.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// prune removes what is older than the revision before number, and what a crash left half written. The one before is the
+// newest that is whole: a damaged one is no use to fall back to. What cannot be removed does no harm.
+func prune(dir string, number uint64, kept []uint64) {
+	before := false
+	for _, n := range kept {
+		if n >= number {
+			continue
+		}
+		if !before {
+			if _, err := loadOne(dir, n); err == nil {
+				before = true
+				continue
+			}
+		}
+		_ = os.Remove(filepath.Join(dir, savedName(n)))
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".new-"+savedPrefix) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+)
+
+// Bounds of what a policy may ask for. They keep every later calculation far from overflow.
+const (
+	MaxRate    = 1e6                 // requests a second
+	MinRate    = 1e-5                // about one a day
+	MaxCount   = 1_000_000           // burst, concurrency
+	MaxRefill  = 31 * 24 * time.Hour // until a used-up burst is full again
+	MaxWeight  = 1000.0              // overlap weight, temperature
+	MinBlock   = 8                   // bytes of a block
+	MaxBlock   = 64 << 10
+	defOverlap = 1.0
+	defBlock   = 64
+)
+
+// eachLimits checks the limits of one owner.
+func (c *checker) eachLimits(owner any, path string, limits []*policyv1.Limit) {
+	seen := map[string]bool{}
+	for i, l := range limits {
+		c.limit(l, fmt.Sprintf("%s.limits[%d]", path, i))
+		// Two limits of one owner and model would share a counter.
+		if seen[l.GetModel()] {
+			what := "all models together"
+			if l.GetModel() != "" {
+				what = "model " + quote(l.GetModel())
+			}
+			c.add(l, fmt.Sprintf("%s.limits[%d]", path, i), "", -1, "a second limit for %s; write both as one", what)
+		}
+		seen[l.GetModel()] = true
+	}
+}
+
+func (c *checker) limit(l *policyv1.Limit, path string) {
+	if l.GetModel() != "" && !c.models[l.GetModel()] {
+		c.add(l, path, "model", -1, "there is no model %s", quote(l.GetModel()))
+	}
+	if l.RequestsPerSecond == nil && l.Burst == nil && l.Concurrency == nil && l.TokensPerMinute == nil {
+		c.add(l, path, "", -1, "limits nothing; want requests_per_second, concurrency or both")
+	}
+	if l.TokensPerMinute != nil {
+		c.add(l, path, "tokens_per_minute", -1, "%s", noTokens)
+	}
+	c.rate(l, path)
+	if l.Concurrency != nil {
+		c.count(l, path, "concurrency", l.GetConcurrency())
+	}
+}
+
+func (c *checker) rate(l *policyv1.Limit, path string) {
+	rate := l.GetRequestsPerSecond()
+	ok := rate >= MinRate && rate <= MaxRate // false for NaN
+	if l.RequestsPerSecond != nil && !ok {
+		c.add(l, path, "requests_per_second", -1, "want from %.5f to %.0f; to let nothing pass, revoke the key or take the model out", MinRate, MaxRate)
+	}
+	if l.Burst == nil {
+		return
+	}
+	switch {
+	case l.RequestsPerSecond == nil:
+		c.add(l, path, "burst", -1, "means nothing without requests_per_second")
+	case c.count(l, path, "burst", l.GetBurst()) && ok && float64(l.GetBurst())/rate > MaxRefill.Seconds():
+		c.add(l, path, "burst", -1, "at this rate it would take more than 31 days to be full again; want a smaller burst or a higher rate")
+	}
+}
+
+func (c *checker) count(l *policyv1.Limit, path, field string, n uint32) bool {
+	ok := n >= 1 && n <= MaxCount
+	if !ok {
+		c.add(l, path, field, -1, "want a whole number from 1 to %d", MaxCount)
+	}
+	return ok
+}
+
+func (c *checker) routing(r *policyv1.Routing, path string) {
+	if r == nil {
+		return
+	}
+	if w := r.OverlapWeight; w != nil && !within(*w, 0, MaxWeight) {
+		c.add(r, path, "overlap_weight", -1, "want a number from 0 to %g", MaxWeight)
+	}
+	if t := r.Temperature; t != nil && !within(*t, 0, MaxWeight) {
+		c.add(r, path, "temperature", -1, "want a number from 0 to %g", MaxWeight)
+	}
+	if b := r.BlockBytes; b != nil && (*b < MinBlock || *b > MaxBlock) {
+		c.add(r, path, "block_bytes", -1, "want a whole number from %d to %d", MinBlock, MaxBlock)
+	}
+}
+
+// within is false for NaN.
+func within(f, low, high float64) bool { return f >= low && f <= high }
