@@ -20,15 +20,17 @@ const (
 type Config struct {
 	// Listen is "unix:/path" or "host:port".
 	Listen string
-	// Models are the names served; at least one. "*" serves every name.
+	// Models are the names served; empty: every name.
 	Models []string
+	// RatesFile is read by New; empty: Rates counts.
+	RatesFile string
 	// Rates; the zero value means DefaultRates.
 	Rates Rates
 	// KeepRequests bounds the account of ended requests, oldest out first. 0: 10,000.
 	KeepRequests int
 	// MaxBody bounds a request body in bytes. 0: 64 MiB.
 	MaxBody int64
-	// Log; nil: discard.
+	// Log; nil: slog.Default().
 	Log *slog.Logger
 }
 
@@ -112,11 +114,15 @@ func (r Rates) validate() error {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	if len(c.Models) == 0 {
-		return c, errors.New("sim: at least one model name is needed")
-	}
 	if c.Rates == (Rates{}) {
 		c.Rates = DefaultRates()
+	}
+	if c.RatesFile != "" {
+		r, err := LoadRates(c.RatesFile)
+		if err != nil {
+			return c, err
+		}
+		c.Rates = r
 	}
 	if c.KeepRequests == 0 {
 		c.KeepRequests = 10_000
@@ -125,7 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.MaxBody = 64 << 20
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+		c.Log = slog.Default()
 	}
 	return c, c.Rates.validate()
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (s *Sim) routes() *http.ServeMux {
 		reply(w, http.StatusOK, map[string]string{"status": "ok", "engine": "simulator"})
 	})
 	mux.HandleFunc("GET /sim/info", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, Info{"simulator", BlockTokens, s.cfg.Rates.CacheBlocks, s.cache.len(), s.cfg.Models})
+		reply(w, http.StatusOK, Info{"simulator", BlockTokens, s.cfg.Rates.CacheBlocks, s.cache.len(), s.names()})
 	})
 	mux.HandleFunc("GET /sim/requests", s.accounts.serve)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
@@ -104,12 +105,7 @@ func (s *Sim) operation(path string, serve operation) http.HandlerFunc {
 }
 
 func (s *Sim) serves(model string) bool {
-	for _, m := range s.cfg.Models {
-		if m == model || m == "*" {
-			return true
-		}
-	}
-	return false
+	return len(s.cfg.Models) == 0 || slices.Contains(s.cfg.Models, model)
 }
 
 type modelObject struct {
@@ -119,9 +115,17 @@ type modelObject struct {
 	OwnedBy string `json:"owned_by"`
 }
 
+// names are what is listed: an engine that serves every name lists one.
+func (s *Sim) names() []string {
+	if len(s.cfg.Models) == 0 {
+		return []string{"simulator"}
+	}
+	return s.cfg.Models
+}
+
 func (s *Sim) listModels(w http.ResponseWriter, _ *http.Request) {
 	list := []modelObject{}
-	for _, m := range s.cfg.Models {
+	for _, m := range s.names() {
 		list = append(list, modelObject{m, "model", s.born, "simulator"})
 	}
 	reply(w, http.StatusOK, map[string]any{"object": "list", "data": list})
