@@ -1,27 +1,128 @@
 package openai
 
-// Usage counts tokens; nil is unknown. Prompt includes Cached, Completion includes Reasoning.
-type Usage struct{ Prompt, Cached, Completion, Reasoning *int64 }
-
-// Report is what a response said about itself.
-type Report struct {
-	Usage       Usage
-	Events      int64    // events of a stream that carried generated content
-	Terminal    bool     // [DONE], message_stop, response.completed, .incomplete or .failed; for JSON: the whole value was seen
-	Failed      bool     // an error event or an error object, also when UpstreamCut
-	UpstreamCut bool     // an error event with the reserved code upstream_cut
-	CountedFrom string   // engine, events or none
-	Anomalies   []string // facts to doubt: bad_usage, cached_above_prompt, …
+// Meter reads the response to one request as it passes by. The bytes may be cut anywhere, also inside a UTF-8 sequence, without a difference to the
+// report. It keeps a few hundred bytes, never an event, and up to maxChoices counters where a response has several choices. Not safe for
+// concurrent use.
+//
+// In a stream, what an event says counts when the event is whole: at its blank line, or at Close if its JSON is complete.
+type Meter struct {
+	op     Op
+	lines  *lines // nil: one JSON value, not a stream
+	data   walker // the JSON of the event, or the whole response
+	note   walker // the JSON of a comment from a worker's shim
+	noted  findings
+	late   bool // noted comes after the event's data
+	has    bool // the event has data
+	tally  tally
+	closed bool
 }
 
-// Meter reads a response piece by piece.
-type Meter struct{}
-
 // NewMeter returns a meter for a response to op; sse says that it is an event stream, else it is one JSON value.
-func NewMeter(op Op, sse bool) *Meter { return &Meter{} }
+func NewMeter(op Op, sse bool) *Meter {
+	m := &Meter{op: op}
+	m.data.reset(op, root)
+	if sse {
+		m.lines = &lines{}
+	}
+	return m
+}
 
-// Write takes the next bytes of the response, cut anywhere. It never fails and keeps nothing of p.
-func (m *Meter) Write(p []byte) (int, error) { return len(p), nil }
+// Write takes the next bytes of the response, cut anywhere. It never fails and keeps nothing of p. After Close it does nothing.
+func (m *Meter) Write(p []byte) (int, error) {
+	switch {
+	case m.closed:
+	case m.lines != nil:
+		m.lines.write(p, m)
+	default:
+		m.data.write(p)
+	}
+	return len(p), nil
+}
 
 // Close says that no more bytes come, at the end or after a cut, and returns the report. It may be called again.
-func (m *Meter) Close() Report { return Report{CountedFrom: "none"} }
+func (m *Meter) Close() Report {
+	if !m.closed {
+		m.closed = true
+		m.finish()
+	}
+	return m.tally.report(m.op, m.lines != nil)
+}
+
+func (m *Meter) finish() {
+	if m.lines == nil {
+		m.finishJSON()
+		return
+	}
+	if m.lines.part == inNote && m.note.complete() {
+		m.endComment()
+	}
+	if m.has && !m.data.complete() && !m.lines.done() {
+		return // cut inside the event: it was not delivered
+	}
+	m.endEvent()
+}
+
+// finishJSON takes what was read of a single value, also when its end is missing: a number that was read whole is a fact.
+func (m *Meter) finishJSON() {
+	whole := m.data.complete()
+	if m.data.state == broken {
+		m.tally.badJSON = true
+		return
+	}
+	m.data.found.content = false
+	m.data.found.choices = 0
+	m.data.found.terminal = whole
+	m.tally.add(&m.data.found)
+}
+
+// beginData is called at each data line of an event. The lines of one event are joined by a line feed.
+func (m *Meter) beginData() {
+	if m.has {
+		m.data.write([]byte{'\n'})
+		return
+	}
+	m.has = true
+	m.data.reset(m.op, root)
+}
+
+// endComment is called when a shim's comment is over.
+func (m *Meter) endComment() {
+	if !m.note.complete() {
+		m.tally.badUsage = true
+		return
+	}
+	m.noted.merge(&m.note.found)
+	m.late = m.has
+}
+
+// endEvent is called at the blank line after an event, also when nothing stands before it.
+func (m *Meter) endEvent() {
+	done := m.lines.done()
+	if m.has || m.noted != (findings{}) {
+		m.commit(done)
+	}
+	m.has, m.late, m.noted = false, false, findings{}
+	m.lines.endEvent()
+}
+
+func (m *Meter) commit(done bool) {
+	f := m.noted
+	switch {
+	case !m.has:
+		f.running = true
+		m.tally.onlyRaise(&f)
+	case done:
+		f.terminal = true
+	case !m.data.complete():
+		m.tally.badJSON = true
+	default:
+		f = m.data.found
+		if m.late {
+			f.merge(&m.noted)
+		} else {
+			f.under(&m.noted)
+		}
+		f.failed = f.failed || m.lines.isError()
+	}
+	m.tally.add(&f)
+}

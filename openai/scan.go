@@ -1,9 +1,115 @@
 package openai
 
-// Scan reads a request body and refuses what is not clear.
+import "bytes"
+
+// Bounds of a body that Scan accepts. They keep the work and the memory that a hostile body can cause in proportion to its size.
+const (
+	MaxDepth   = 128 // nesting, the body's own object counted
+	MaxMembers = 256 // members of the top level
+	MaxName    = 256 // bytes of a decoded top-level name, and of the model
+	MaxN       = 128 // choices
+)
+
+// Scan reads a request body strictly, in one pass. It refuses (400 invalid_body; the message says what and at which byte, from 0) a body that
+//   - is not one JSON object in UTF-8, without a byte order mark and with nothing after it, or nests deeper than MaxDepth;
+//   - has two keys at the top level or in stream_options that are equal after unescaping and Unicode simple case folding, or one that differs only
+//     in case from a name that the API or an engine knows, or one with a lone surrogate;
+//   - has no model, or one that is not a string of 1 to MaxName bytes without lone surrogates;
+//   - has a stream that is not a boolean, a max_tokens, max_completion_tokens, max_output_tokens or n that is not an integer written as digits, an n
+//     outside 1 to MaxN, or a stream_options that is not an object of the booleans include_usage and include_obfuscation;
+//   - asks to be answered in the background, where nobody could count it.
+//
+// null stands for "not given" in stream, stream_options, n, background and the token limits, as the API documents it; never in model.
+// Deeper levels must be valid JSON; what they say is between client and engine.
 func Scan(op Op, body []byte) (*Request, *Error) {
-	return nil, InvalidBody("", "not implemented")
+	s := &scanner{b: body}
+	r := &Request{Op: op, MaxTokens: -1, N: 1, Members: make([]Member, 0, 16)}
+	if bytes.HasPrefix(body, []byte("\uFEFF")) {
+		return nil, s.fail("", "a byte order mark")
+	}
+	if s.space() != '{' {
+		return nil, s.fail("", "the body must be one JSON object, found "+s.found())
+	}
+	t := taker{s: s, r: r}
+	if err := s.members(1, t.take); err != nil {
+		return nil, err
+	}
+	if s.space(); s.i < len(body) {
+		return nil, s.fail("", "data after the JSON object")
+	}
+	if r.Model == "" {
+		return nil, InvalidBody("model", "Invalid request body: you must name a model.")
+	}
+	return r, nil
 }
 
-// Steering returns the top-level members present that steer an engine.
-func (r *Request) Steering() []string { return nil }
+// taker keeps what the top level says as the scanner passes by.
+type taker struct {
+	s      *scanner
+	r      *Request
+	folded names
+}
+
+// take is called for each member of the top level, after its value was found to be valid.
+func (t *taker) take(key, value Span) *Error {
+	if len(t.r.Members) == MaxMembers {
+		return t.s.failAt(key.Start, "", "too many members (at most 256)")
+	}
+	name, err := t.folded.add(t.s, key)
+	if err != nil {
+		return err
+	}
+	t.r.Members = append(t.r.Members, Member{Name: name, Key: key, Value: value})
+	return t.field(name, value)
+}
+
+// names are the keys of one object, folded. Few enough to compare one by one.
+type names struct {
+	list  []string
+	first [16]string
+}
+
+// add decodes a key and refuses it when it, or one that some parser would take for it, was there before.
+func (n *names) add(s *scanner, key Span) (string, *Error) {
+	name, ok := s.name(key)
+	if !ok {
+		return "", s.failAt(key.Start, "", "a key that is too long or has a lone surrogate")
+	}
+	f := fold(name)
+	if f != name && known[f] != "" {
+		return "", s.failAt(key.Start, f, "a key that differs only in case from '"+f+"'")
+	}
+	if n.list == nil {
+		n.list = n.first[:0]
+	}
+	for _, have := range n.list {
+		if have == f {
+			return "", s.failAt(key.Start, name, "a duplicate key '"+echo(name)+"'")
+		}
+	}
+	n.list = append(n.list, f)
+	return name, nil
+}
+
+// name decodes a key at span. Names that are known cost no allocation.
+func (s *scanner) name(key Span) (string, bool) {
+	raw := s.b[key.Start+1 : key.End-1]
+	if name := known[string(raw)]; name != "" {
+		return name, true
+	}
+	return s.text(key)
+}
+
+// text decodes the string at span; false: longer than MaxName or with a lone surrogate.
+func (s *scanner) text(v Span) (string, bool) {
+	raw := s.b[v.Start+1 : v.End-1]
+	if len(raw) > 6*MaxName {
+		return "", false
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw), len(raw) <= MaxName
+	}
+	var room [6 * MaxName]byte
+	out, clean := unescape(room[:0], raw)
+	return string(out), clean && len(out) <= MaxName
+}

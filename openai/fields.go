@@ -1,0 +1,135 @@
+package openai
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// field reads the members that a door acts on.
+func (t *taker) field(name string, v Span) *Error {
+	r := t.r
+	switch name {
+	case "model":
+		return t.model(v)
+	case "stream":
+		return t.boolean(name, v, &r.Stream)
+	case "stream_options":
+		return t.streamOptions(v)
+	case "n":
+		return t.choices(v)
+	case "max_tokens":
+		return t.tokens(name, v, r.Op == Chat || r.Op == Completions || r.Op == Messages)
+	case "max_completion_tokens":
+		return t.tokens(name, v, r.Op == Chat)
+	case "max_output_tokens":
+		return t.tokens(name, v, r.Op == Responses)
+	case "background":
+		return t.background(v)
+	}
+	return nil
+}
+
+func (t *taker) model(v Span) *Error {
+	if t.s.b[v.Start] != '"' {
+		return t.s.failAt(v.Start, "model", "model must be a string")
+	}
+	model, ok := t.s.text(v)
+	if !ok || model == "" {
+		return t.s.failAt(v.Start, "model", fmt.Sprintf("model must have 1 to %d bytes and no lone surrogate", MaxName))
+	}
+	t.r.Model = model
+	return nil
+}
+
+// boolean reads true or false into to, and leaves it alone at null.
+func (t *taker) boolean(name string, v Span, to *bool) *Error {
+	switch string(t.s.b[v.Start:v.End]) {
+	case "true":
+		*to = true
+	case "false":
+		*to = false
+	case "null":
+	default:
+		return t.s.failAt(v.Start, name, name+" must be true or false")
+	}
+	return nil
+}
+
+func (t *taker) background(v Span) *Error {
+	var background bool
+	if err := t.boolean("background", v, &background); err != nil {
+		return err
+	}
+	if background {
+		return t.s.failAt(v.Start, "background", "background is not supported")
+	}
+	return nil
+}
+
+func (t *taker) choices(v Span) *Error {
+	n, given, err := t.integer("n", v)
+	if err != nil || !given {
+		return err
+	}
+	if n < 1 || n > MaxN {
+		return t.s.failAt(v.Start, "n", fmt.Sprintf("n must be 1 to %d", MaxN))
+	}
+	t.r.N = n
+	return nil
+}
+
+// tokens reads a limit. Where an operation knows two names for it and both are given, the larger counts: an engine may obey either.
+func (t *taker) tokens(name string, v Span, counts bool) *Error {
+	n, given, err := t.integer(name, v)
+	if err != nil || !given {
+		return err
+	}
+	if counts {
+		t.r.MaxTokens = max(t.r.MaxTokens, n)
+	}
+	return nil
+}
+
+// integer reads digits alone: 1e3, 3.0 and -0 are numbers that parsers disagree about.
+func (t *taker) integer(name string, v Span) (n int64, given bool, err *Error) {
+	raw := t.s.b[v.Start:v.End]
+	if string(raw) == "null" {
+		return 0, false, nil
+	}
+	u, bad := strconv.ParseUint(string(raw[:min(len(raw), 20)]), 10, 63)
+	if bad != nil || len(raw) > 20 {
+		return 0, false, t.s.failAt(v.Start, name, name+" must be a whole number, written as digits")
+	}
+	return int64(u), true, nil
+}
+
+func (t *taker) streamOptions(v Span) *Error {
+	switch raw := t.s.b[v.Start:v.End]; {
+	case string(raw) == "null":
+		return nil
+	case raw[0] != '{':
+		return t.s.failAt(v.Start, "stream_options", "stream_options must be an object")
+	}
+	var seen names
+	inner := &scanner{b: t.s.b[:v.End], i: v.Start}
+	return inner.members(2, func(key, value Span) *Error {
+		name, err := seen.add(inner, key)
+		if err != nil {
+			return err
+		}
+		return t.streamOption(name, key, value)
+	})
+}
+
+func (t *taker) streamOption(name string, key, v Span) *Error {
+	ignored := false
+	switch {
+	case t.s.b[v.Start] == 'n' && (name == "include_usage" || name == "include_obfuscation"):
+		return t.s.failAt(v.Start, "stream_options."+name, name+" must be true or false")
+	case name == "include_usage":
+		return t.boolean(name, v, &t.r.IncludeUsage)
+	case name == "include_obfuscation":
+		return t.boolean(name, v, &ignored)
+	}
+	return t.s.failAt(key.Start, "stream_options", "stream_options has an unknown key '"+echo(name)+"'")
+}
