@@ -1,0 +1,37 @@
+package usage
+
+import "strconv"
+
+// Kinds of record.
+const (
+	KindAdmitted = "admitted" // the door said yes
+	KindServed   = "served"   // a worker's shim answered
+	KindUsage    = "usage"    // the door, at the end
+)
+
+// Outcomes of a request, as "usage" and "served" say them.
+const (
+	OutcomeComplete      = "complete"
+	OutcomeClientCut     = "client_cut"
+	OutcomeUpstreamCut   = "upstream_cut"
+	OutcomeUpstreamError = "upstream_error"
+	OutcomeNotServed     = "not_served"
+)
+
+// Where token counts come from.
+const (
+	CountedEngine = "engine" // reported by the engine
+	CountedEvents = "events" // counted from what passed
+	CountedNone   = "none"   // unknown
+)
+
+// AdmittedID is the id of the record that the door writes when it says yes.
+func AdmittedID(admission string) string { return admission + "/" + KindAdmitted }
+
+// UsageID is the id of the record that the door writes at the end.
+func UsageID(admission string) string { return admission + "/" + KindUsage }
+
+// ServedID is the id of the record of one attempt (from 1) by one leg of a worker ("main" where there is only one).
+func ServedID(admission string, attempt uint32, leg string) string {
+	return admission + "/" + KindServed + "/" + strconv.FormatUint(uint64(attempt), 10) + "/" + leg
+}

@@ -1,0 +1,140 @@
+package usage
+
+import (
+	"io"
+	"path/filepath"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+)
+
+// Bounds of one batch: what is written and fsynced together, and written again after a failure.
+const (
+	batchRecords = 4096
+	batchBytes   = 1 << 20
+)
+
+// writer puts numbered records into segments. It is sequential: one goroutine uses it.
+//
+// It trusts nothing but a Sync that returned nil. After any failure the tail of the segment is unknown, so the segment is
+// left alone for ever and the same batch, with the same bytes, goes to a new one.
+type writer struct {
+	disk         disk
+	dir, source  string
+	epoch        uint64
+	segmentBytes int64
+	maxBytes     int64
+
+	next   uint64 // sequence of the next record
+	number int    // of the segment last tried
+	file   file   // nil: the next batch opens a segment
+	path   string
+	synced int64 // bytes of the open segment known to be on disk
+	total  int64 // bytes of the source's folder, all epochs
+}
+
+// batch is a run of encoded records.
+type batch struct {
+	lines []byte
+	kinds map[string]int // number of records by kind
+	n     int
+}
+
+// add numbers r and encodes it. It returns a reason, and takes no number, if r has to be left out.
+func (w *writer) add(b *batch, r *usagev1.Record) (lost string) {
+	r.Source, r.Epoch, r.Sequence = w.source, w.epoch, w.next
+	start := len(b.lines)
+	b.lines = appendLine(b.lines, r)
+	switch {
+	case len(b.lines)-start > MaxLine:
+		lost = lostTooLarge
+	case w.total+int64(len(b.lines)) > w.maxBytes:
+		lost = lostSpoolFull
+	}
+	if lost != "" {
+		b.lines = b.lines[:start]
+		return lost
+	}
+	w.next++
+	b.n++
+	b.kinds[r.Kind]++
+	return ""
+}
+
+func (b *batch) full() bool { return b.n >= batchRecords || len(b.lines) >= batchBytes }
+
+func (b *batch) reset() {
+	b.lines, b.n = b.lines[:0], 0
+	clear(b.kinds)
+}
+
+// commit makes one attempt to bring b to disk. After an error the caller commits the same b again, or never anything more.
+func (w *writer) commit(b *batch) error {
+	if w.file == nil {
+		if err := w.open(); err != nil {
+			return err
+		}
+	}
+	n, err := w.file.Write(b.lines)
+	w.total += int64(n)
+	if err == nil && n < len(b.lines) {
+		err = io.ErrShortWrite
+	}
+	if err == nil {
+		err = w.file.Sync()
+	}
+	if err != nil {
+		w.abandon()
+		return err
+	}
+	w.synced += int64(n)
+	if w.synced >= w.segmentBytes {
+		w.close()
+	}
+	return nil
+}
+
+// open starts the next segment. The name lasts before anything in it counts.
+func (w *writer) open() error {
+	w.number++
+	w.path = filepath.Join(w.dir, segmentName(w.epoch, w.number))
+	f, err := w.disk.Create(w.path)
+	if err != nil {
+		return err
+	}
+	w.file, w.synced = f, 0
+	if err := w.disk.SyncDir(w.dir); err != nil {
+		w.abandon()
+		return err
+	}
+	return nil
+}
+
+// abandon gives up a segment whose tail is unknown. One that never held anything acknowledged is removed, so that a disk
+// that fails for hours does not leave a file for each attempt; should that fail too, the file harms nobody.
+func (w *writer) abandon() {
+	synced := w.synced
+	w.close()
+	if synced == 0 && w.disk.Remove(w.path) == nil {
+		w.measure()
+	}
+}
+
+// close ends the segment. What is in it and counts was synced, so an error of closing says nothing new.
+func (w *writer) close() {
+	if w.file != nil {
+		_ = w.file.Close()
+	}
+	w.file, w.synced = nil, 0
+}
+
+// measure finds out again how many bytes the source has on disk: others remove segments that were shipped.
+func (w *writer) measure() {
+	list, err := w.disk.Segments(w.dir)
+	if err != nil {
+		return // the last known number is the better one
+	}
+	w.total = 0
+	for _, s := range list {
+		w.total += s.size
+	}
+}
