@@ -2,16 +2,13 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 	"github.com/spokegate/spokegate/identity"
@@ -219,117 +216,4 @@ func TestCounterNamesDoNotCollide(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestCompileRefuses changes a good set as no file could, or as a file could too: Compile trusts nobody.
-func TestCompileRefuses(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(*policyv1.Set)
-		want   string
-	}{
-		"short hash":      {func(s *policyv1.Set) { s.Keys[0].Keys[0].Sha256 = []byte{1, 2, 3} }, "keys[k0].sha256: is not a SHA-256: want 32 bytes"},
-		"wrong shard":     {func(s *policyv1.Set) { s.Keys[0].Number++ }, "belongs to shard"},
-		"shard too high":  {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: 4096}) }, "keys[shard 4096]: element 1: want a number below 4096, each once"},
-		"shard twice":     {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: s.Keys[0].Number}) }, "each once"},
-		"tokens a minute": {func(s *policyv1.Set) { s.Platform = limited(&policyv1.Limit{TokensPerMinute: proto.Uint64(5)}) }, "platform.limits[0].tokens_per_minute: limits of tokens are not supported yet"},
-		"NaN":             {func(s *policyv1.Set) { s.Platform = limited(rated(math.NaN())) }, "platform.limits[0].requests_per_second: want from"},
-		"infinite":        {func(s *policyv1.Set) { s.Platform = limited(rated(math.Inf(1))) }, "platform.limits[0].requests_per_second: want from"},
-		"negative":        {func(s *policyv1.Set) { s.Platform = limited(rated(-1)) }, "platform.limits[0].requests_per_second: want from"},
-		"NaN weight":      {func(s *policyv1.Set) { s.Endpoints[0].Routing = &policyv1.Routing{OverlapWeight: proto.Float64(math.NaN())} }, "overlap_weight: want a number from 0 to 1000"},
-		"NaN temperature": {func(s *policyv1.Set) { s.Endpoints[0].Routing = &policyv1.Routing{Temperature: proto.Float64(math.NaN())} }, "temperature: want a number from 0 to 1000"},
-		"bad time":        {func(s *policyv1.Set) { s.Keys[0].Keys[0].ExpiresAt = &timestamppb.Timestamp{Seconds: math.MaxInt64} }, "expires: want a time after 1970"},
-		"name not UTF-8":  {func(s *policyv1.Set) { s.Teams[0].Name = "\xff" }, "teams[0].name: is not a name"},
-		"wrong digest":    {func(s *policyv1.Set) { s.Revision = &policyv1.Revision{Digest: make([]byte, 32)} }, "revision.digest: does not fit the content"},
-		"two keys, one hash": {func(s *policyv1.Set) {
-			k := proto.CloneOf(s.Keys[0].Keys[0])
-			k.Id = "other"
-			s.Keys[0].Keys = append(s.Keys[0].Keys, k)
-		}, `keys[other].sha256: this is also the hash of key "k0"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			set := randomSet(rand.New(rand.NewPCG(1, 2)), 1)
-			tc.change(set)
-			s, err := Compile(set, t0)
-			if s != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got  %v\nwant %s", err, tc.want)
-			}
-		})
-	}
-}
-
-func TestCompileOfNothingRefusesEverybody(t *testing.T) {
-	for _, set := range []*policyv1.Set{nil, {}} {
-		s, err := Compile(set, t0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Keys() != 0 || len(s.Endpoints()) != 0 || s.Revision() != 0 {
-			t.Error("something came of nothing")
-		}
-	}
-}
-
-func limited(l *policyv1.Limit) *policyv1.Platform {
-	return &policyv1.Platform{Limits: []*policyv1.Limit{l}}
-}
-
-func rated(r float64) *policyv1.Limit { return &policyv1.Limit{RequestsPerSecond: &r} }
-
-func compiled(t *testing.T, set *policyv1.Set) *Snapshot {
-	t.Helper()
-	s, err := Compile(set, t0)
-	if err != nil {
-		t.Fatalf("%v\n%v", err, set)
-	}
-	return s
-}
-
-// randomSet is a valid set with four models, three teams and n keys.
-func randomSet(rnd *rand.Rand, n int) *policyv1.Set {
-	set := &policyv1.Set{Platform: &policyv1.Platform{Limits: randomLimits(rnd)}}
-	for i := range 2 {
-		set.Endpoints = append(set.Endpoints, &policyv1.Endpoint{Name: fmt.Sprint("e", i)})
-	}
-	for _, name := range []string{"m0", "m1", "m10", "x"} {
-		m := &policyv1.Model{Name: name, Endpoint: fmt.Sprint("e", rnd.IntN(2))}
-		if rnd.IntN(2) == 0 {
-			m.Limits = []*policyv1.Limit{{Concurrency: proto.Uint32(3)}}
-		}
-		set.Models = append(set.Models, m)
-	}
-	some := func() []string {
-		all := []string{"m0", "m1", "m*", "m1*", "x", "*"}
-		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		return all[:1+rnd.IntN(3)]
-	}
-	for i := range 3 {
-		set.Teams = append(set.Teams, &policyv1.Team{Name: fmt.Sprint("t", i), Models: some(), Limits: randomLimits(rnd)})
-	}
-	var keys []*policyv1.Key
-	for i := range n {
-		k := &policyv1.Key{Id: fmt.Sprint("k", i), Team: fmt.Sprint("t", rnd.IntN(3)), Limits: randomLimits(rnd)}
-		k.Sha256 = make([]byte, 32)
-		for j := range k.Sha256 {
-			k.Sha256[j] = byte(rnd.Uint32())
-		}
-		// Entries that name nothing of the team are refused, so keep those that do.
-		k.Models = slices.DeleteFunc(some(), func(p string) bool {
-			return !slices.ContainsFunc(set.Models, func(m *policyv1.Model) bool {
-				return matches(p, m.Name) && oracleAllows(set, &policyv1.Key{Team: k.Team}, m.Name)
-			})
-		})
-		keys = append(keys, k)
-	}
-	set.Keys = KeyShards(keys)
-	return set
-}
-
-func randomLimits(rnd *rand.Rand) []*policyv1.Limit {
-	var out []*policyv1.Limit
-	for _, model := range []string{"", "m0", "x"} {
-		if rnd.IntN(2) == 0 {
-			out = append(out, &policyv1.Limit{Model: model, Concurrency: proto.Uint32(1 + rnd.Uint32N(9))})
-		}
-	}
-	return out
 }

@@ -27,19 +27,21 @@ const (
 	savedFormat = "spokegate-policy-1 "
 )
 
-// Fallback is the error of a [Load] that found the newest revision damaged and gives the one before it.
-type Fallback struct {
-	Newest uint64 // the number that must not be given again
-	Used   uint64
-	Err    error
+// Damaged is the error of a [Load] that found the newest revision damaged.
+type Damaged struct {
+	Newest uint64 // its number, which must not be given to another
+	Used   uint64 // the revision before it, which Load gives instead; 0: none is whole
+	Err    error  // which files, and what is wrong with them
 }
 
-func (f *Fallback) Error() string {
-	return fmt.Sprintf("revision %d on disk is damaged, taking revision %d: %v", f.Newest, f.Used, f.Err)
+func (d *Damaged) Error() string {
+	if d.Used == 0 {
+		return fmt.Sprintf("no revision on disk is whole: %v", d.Err)
+	}
+	return fmt.Sprintf("revision %d on disk is damaged, taking revision %d: %v", d.Newest, d.Used, d.Err)
 }
 
-// Unwrap is what is wrong with the newest.
-func (f *Fallback) Unwrap() error { return f.Err }
+func (d *Damaged) Unwrap() error { return d.Err }
 
 // Save keeps a set in dir, under its revision's number, which must be above 0 and not below any that is there. It returns
 // when the set would survive a loss of power. The revision before it stays; older ones go.
@@ -69,8 +71,8 @@ func Save(dir string, set *policyv1.Set) error {
 	return nil
 }
 
-// Load gives the newest set in dir that is whole. With a [Fallback] error the set is there too, and is the one before.
-// An error with a nil set: there is none that is whole; fs.ErrNotExist if there is none at all.
+// Load gives the newest set in dir that is whole. fs.ErrNotExist says that there is none at all. A [Damaged] error says
+// that the newest is not whole; the set beside it, if there is one, is the revision before.
 func Load(dir string) (*policyv1.Set, error) {
 	kept, err := saved(dir)
 	if err != nil {
@@ -79,19 +81,20 @@ func Load(dir string) (*policyv1.Set, error) {
 	if len(kept) == 0 {
 		return nil, fmt.Errorf("load last good policy: %s: %w", dir, fs.ErrNotExist)
 	}
-	var damage []error
+	damaged := &Damaged{Newest: kept[0]}
 	for _, number := range kept {
 		set, err := loadOne(dir, number)
-		if err != nil {
-			damage = append(damage, err)
-			continue
+		switch {
+		case err != nil:
+			damaged.Err = errors.Join(damaged.Err, err)
+		case damaged.Err == nil:
+			return set, nil
+		default:
+			damaged.Used = number
+			return set, damaged
 		}
-		if len(damage) > 0 {
-			return set, &Fallback{Newest: kept[0], Used: number, Err: errors.Join(damage...)}
-		}
-		return set, nil
 	}
-	return nil, fmt.Errorf("load last good policy: %w", errors.Join(damage...))
+	return nil, damaged
 }
 
 func loadOne(dir string, number uint64) (*policyv1.Set, error) {

@@ -108,7 +108,7 @@ func TestDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := Load(dir)
-			var fb *Fallback
+			var fb *Damaged
 			if !errors.As(err, &fb) || fb.Newest != 2 || fb.Used != 1 || !proto.Equal(got, one) {
 				t.Fatalf("%v, %v", got, err)
 			}
@@ -135,7 +135,8 @@ func TestAllDamaged(t *testing.T) {
 		}
 	}
 	set, err := Load(dir)
-	if set != nil || err == nil || errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), "damaged") != 2 {
+	var d *Damaged
+	if set != nil || !errors.As(err, &d) || d.Newest != 2 || d.Used != 0 || strings.Count(err.Error(), "damaged") != 2 {
 		t.Errorf("%v, %v", set, err)
 	}
 }

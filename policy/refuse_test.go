@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+)
+
+// TestCompileRefuses changes a good set as no file could, or as a file could too: Compile trusts nobody.
+func TestCompileRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*policyv1.Set)
+		want   string
+	}{
+		"short hash":      {func(s *policyv1.Set) { s.Keys[0].Keys[0].Sha256 = []byte{1, 2, 3} }, "keys[k0].sha256: is not a SHA-256: want 32 bytes"},
+		"wrong shard":     {func(s *policyv1.Set) { s.Keys[0].Number++ }, "belongs to shard"},
+		"shard too high":  {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: 4096}) }, "keys[shard 4096]: element 1: want a number below 4096, each once"},
+		"shard twice":     {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: s.Keys[0].Number}) }, "each once"},
+		"tokens a minute": {func(s *policyv1.Set) { s.Platform = limited(&policyv1.Limit{TokensPerMinute: proto.Uint64(5)}) }, "platform.limits[0].tokens_per_minute: limits of tokens are not supported yet"},
+		"NaN":             {func(s *policyv1.Set) { s.Platform = limited(rated(math.NaN())) }, "platform.limits[0].requests_per_second: want from"},
+		"infinite":        {func(s *policyv1.Set) { s.Platform = limited(rated(math.Inf(1))) }, "platform.limits[0].requests_per_second: want from"},
+		"negative":        {func(s *policyv1.Set) { s.Platform = limited(rated(-1)) }, "platform.limits[0].requests_per_second: want from"},
+		"NaN weight": {func(s *policyv1.Set) {
+			s.Endpoints[0].Routing = &policyv1.Routing{OverlapWeight: proto.Float64(math.NaN())}
+		}, "overlap_weight: want a number from 0 to 1000"},
+		"NaN temperature": {func(s *policyv1.Set) {
+			s.Endpoints[0].Routing = &policyv1.Routing{Temperature: proto.Float64(math.NaN())}
+		}, "temperature: want a number from 0 to 1000"},
+		"bad time":       {func(s *policyv1.Set) { s.Keys[0].Keys[0].ExpiresAt = &timestamppb.Timestamp{Seconds: math.MaxInt64} }, "expires: want a time after 1970"},
+		"name not UTF-8": {func(s *policyv1.Set) { s.Teams[0].Name = "\xff" }, "teams[0].name: is not a name"},
+		"wrong digest":   {func(s *policyv1.Set) { s.Revision = &policyv1.Revision{Digest: make([]byte, 32)} }, "revision.digest: does not fit the content"},
+		"two keys, one hash": {func(s *policyv1.Set) {
+			k := proto.CloneOf(s.Keys[0].Keys[0])
+			k.Id = "other"
+			s.Keys[0].Keys = append(s.Keys[0].Keys, k)
+		}, `keys[other].sha256: this is also the hash of key "k0"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := randomSet(rand.New(rand.NewPCG(1, 2)), 1)
+			tc.change(set)
+			s, err := Compile(set, t0)
+			if s != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got  %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestCompileOfNothingRefusesEverybody(t *testing.T) {
+	for _, set := range []*policyv1.Set{nil, {}} {
+		s, err := Compile(set, t0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Keys() != 0 || len(s.Endpoints()) != 0 || s.Revision() != 0 {
+			t.Error("something came of nothing")
+		}
+	}
+}
+
+func limited(l *policyv1.Limit) *policyv1.Platform {
+	return &policyv1.Platform{Limits: []*policyv1.Limit{l}}
+}
+
+func rated(r float64) *policyv1.Limit { return &policyv1.Limit{RequestsPerSecond: &r} }

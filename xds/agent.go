@@ -1,0 +1,224 @@
+package xds
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+	"github.com/spokegate/spokegate/policy"
+)
+
+// Options are what an agent needs beside its work. The zero value is good.
+type Options struct {
+	Log        *slog.Logger          // default: slog.Default()
+	Registerer prometheus.Registerer // nil: metrics are kept and shown nowhere
+	Now        func() time.Time      // default: time.Now
+	// Patience is how long Start waits for a source's first offer when there is a last good revision to serve.
+	// Default: 2 s.
+	Patience time.Duration
+}
+
+// Agent keeps one spoke's policy: it answers a source's offers and holds the revision in force.
+type Agent struct {
+	dir     string
+	current *policy.Current
+	source  Source
+	Options
+	metrics metrics
+
+	// Touched by Start, and after it by the source's goroutine.
+	last   uint64 // the highest number given to a revision, also to one that was lost
+	digest string // of the revision in force, in hex
+
+	mu     sync.Mutex // guards status
+	status Status
+}
+
+// Status is what people and the readiness page want to know.
+type Status struct {
+	Revision uint64 // in force; 0: none
+	Digest   string // of its content, in hex
+	Since    time.Time
+	From     string
+	// FromDisk: what is in force is the last good revision from disk, and no source has offered it since the start.
+	FromDisk bool
+	// LastNack is why the newest candidate was refused; "" if it was not.
+	LastNack   string
+	LastNackAt time.Time
+}
+
+// NewAgent makes an agent that keeps its last good revision in dir and puts revisions in force by current.
+func NewAgent(dir string, current *policy.Current, source Source, o Options) *Agent {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Patience == 0 {
+		o.Patience = 2 * time.Second
+	}
+	return &Agent{dir: dir, current: current, source: source, Options: o, metrics: newMetrics(o.Registerer)}
+}
+
+// Start puts the last good revision in force, then lets the source make one offer. It returns nil as soon as there is a
+// policy in force and that offer is answered; without a last good revision it waits for the offer as long as ctx lets it.
+// An error says that there is no policy, and why. Nothing runs after Start: call Run.
+func (a *Agent) Start(ctx context.Context) error {
+	disk := a.restore()
+	first, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if disk == nil {
+		var stop context.CancelFunc
+		first, stop = context.WithTimeout(first, a.Patience)
+		defer stop()
+	}
+	err := a.source.Run(first, func(c Candidate) {
+		a.offer(c)
+		cancel()
+	})
+	if a.current.Load() != nil {
+		return nil // an error of the source comes again in Run
+	}
+	return a.nothing(ctx, err, disk)
+}
+
+// nothing is the error of a start without any policy. What is on disk is part of it only if there is something.
+func (a *Agent) nothing(ctx context.Context, source, disk error) error {
+	why := cmp.Or(source, context.Cause(ctx), errors.New("the source has offered nothing"))
+	if refused := a.Status().LastNack; refused != "" {
+		why = errors.New(refused)
+	}
+	if errors.Is(disk, fs.ErrNotExist) {
+		return fmt.Errorf("no policy to serve: %w", why)
+	}
+	return fmt.Errorf("no policy to serve: %w\nand the last good one is no help: %w", why, disk)
+}
+
+// Run answers the source's offers until ctx is done; its goroutine is the caller's.
+func (a *Agent) Run(ctx context.Context) error { return a.source.Run(ctx, a.offer) }
+
+// Status is the state now. It may be asked at any time, from anywhere.
+func (a *Agent) Status() Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.status
+}
+
+// restore puts the last good revision in force.
+func (a *Agent) restore() error {
+	set, err := policy.Load(a.dir)
+	if damaged := (*policy.Damaged)(nil); errors.As(err, &damaged) {
+		a.last = damaged.Newest
+		a.Log.Warn("last good policy", "err", err)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.Log.Warn("last good policy", "err", err)
+	}
+	if set == nil {
+		return err
+	}
+	a.last = max(a.last, set.GetRevision().GetNumber())
+	snapshot, err := policy.Compile(set, a.Now())
+	if err != nil {
+		a.Log.Warn("last good policy is not valid", "dir", a.dir, "err", err)
+		return err
+	}
+	a.serve(snapshot, Status{From: "disk " + a.dir, FromDisk: true})
+	return nil
+}
+
+// offer answers one candidate.
+func (a *Agent) offer(c Candidate) {
+	again, err := a.take(c)
+	now := a.Now()
+	if err != nil {
+		a.metrics.nacks.Inc()
+		a.mu.Lock()
+		a.status.LastNack, a.status.LastNackAt = err.Error(), now
+		revision := a.status.Revision
+		a.mu.Unlock()
+		a.Log.Warn("policy refused, the one before it goes on", "from", c.From, "revision", revision, "reason", err)
+		a.source.Nack(err.Error(), again)
+		return
+	}
+	a.metrics.lastAck.Set(float64(now.UnixMilli()) / 1000)
+	a.mu.Lock()
+	a.status.LastNack, a.status.LastNackAt = "", time.Time{}
+	a.status.From, a.status.FromDisk = c.From, false
+	revision := a.status.Revision
+	a.mu.Unlock()
+	a.source.Ack(revision)
+}
+
+// take puts a candidate in force: staged, compiled, kept, served, in this order, so that a crash at any point leaves a
+// revision that was checked. An error refuses it and changes nothing; again: the candidate is not at fault.
+func (a *Agent) take(c Candidate) (again bool, err error) {
+	switch {
+	case c.Err != nil:
+		return false, c.Err
+	case c.Set == nil:
+		return false, errors.New("the source offered nothing")
+	}
+	set, err := a.stage(c)
+	if set == nil || err != nil {
+		return false, err
+	}
+	snapshot, err := policy.Compile(set, a.Now())
+	if err != nil {
+		return false, err
+	}
+	if err := policy.Save(a.dir, set); err != nil {
+		return true, err
+	}
+	a.serve(snapshot, Status{From: c.From})
+	a.Log.Info("policy in force", "revision", snapshot.Revision(), "digest", snapshot.Digest(), "from", c.From, "keys", snapshot.Keys())
+	return false, nil
+}
+
+// stage gives a candidate its revision. A nil set without an error: what it says is in force already.
+func (a *Agent) stage(c Candidate) (*policyv1.Set, error) {
+	given := c.Set.GetRevision()
+	digest := policy.Digest(c.Set)
+	same := hex.EncodeToString(digest) == a.digest
+	number, inForce := given.GetNumber(), a.Status().Revision
+	switch {
+	case same && (number == 0 || number == inForce):
+		return nil, nil
+	case number == 0:
+		number = a.last + 1
+	case number <= inForce:
+		return nil, fmt.Errorf("revision %d is not newer than revision %d, which is in force", number, inForce)
+	}
+	revision := &policyv1.Revision{Number: number, Digest: given.GetDigest(), Message: given.GetMessage(), MadeAt: given.GetMadeAt()}
+	if len(revision.Digest) == 0 {
+		revision.Digest = digest
+	}
+	if revision.MadeAt == nil {
+		revision.MadeAt = timestamppb.New(a.Now())
+	}
+	return &policyv1.Set{
+		Revision: revision, Platform: c.Set.GetPlatform(), Models: c.Set.GetModels(),
+		Endpoints: c.Set.GetEndpoints(), Teams: c.Set.GetTeams(), Keys: c.Set.GetKeys(),
+	}, nil
+}
+
+// serve puts a snapshot in force.
+func (a *Agent) serve(s *policy.Snapshot, status Status) {
+	a.current.Store(s)
+	a.last, a.digest = max(a.last, s.Revision()), s.Digest()
+	a.metrics.revision.Set(float64(s.Revision()))
+	status.Revision, status.Digest, status.Since = s.Revision(), s.Digest(), s.Since()
+	a.mu.Lock()
+	a.status = status
+	a.mu.Unlock()
+}

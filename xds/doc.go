@@ -1,0 +1,11 @@
+// Package xds brings policy to a spoke: the half that receives. A [Source] offers candidate revisions; the [Agent] stages
+// each, checks and compiles it, keeps it on disk, puts it in force, and answers ACK; or it answers NACK with the reason,
+// and the revision before it goes on.
+//
+// The package promises that what is in force was checked whole and is on disk, that it is one revision at a time, that a
+// restart without a source serves the last good one, and that every offer is answered once. It promises no more than one
+// offer at a time: nothing in it needs a queue or a goroutine of its own.
+//
+// It does not decide what a good policy is (package policy does), and has nothing to do with Envoy's own xDS (package
+// envoy). [File] is the source of a spoke that stands alone; the hub's stream is another.
+package xds

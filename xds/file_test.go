@@ -1,0 +1,100 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spokegate/spokegate/policy"
+)
+
+// TestWatch plays looks at a file. "*" after a look: it is offered.
+func TestWatch(t *testing.T) {
+	for name, looks := range map[string]string{
+		"new content waits for a second look":        "a a* a a b b* b",
+		"content that stands for long does not wait": "=a* =a =b*",
+		"truncate, then write, seen in between":      "a a* - b b* b",
+		"truncate, and stop there":                   "a a* - -* - b b*",
+		"written in pieces":                          "a a* - b bc bcd bcd*",
+		"A, bad B, A again":                          "=a* =b* =a* =a",
+		"A, half of B, A again":                      "=a* b a a =a",
+		"gone, and back":                             "=a* ! !* ! a a*",
+		"gone for a moment":                          "=a* ! a a",
+		"replaced by an older file":                  "=a* =b*",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watch
+			for i, look := range strings.Fields(looks) {
+				content, offered := strings.CutSuffix(look, "*")
+				content, still := strings.CutPrefix(content, "=")
+				v := view{content: []byte(strings.Trim(content, "-")), still: still}
+				if content == "!" {
+					v = view{err: os.ErrNotExist}
+				}
+				if got := w.due(v); got != offered {
+					t.Fatalf("look %d, %s: offered %v", i, look, got)
+				}
+			}
+		})
+	}
+}
+
+func TestWatchTriesAgain(t *testing.T) {
+	var w watch
+	a, b := view{content: []byte("a"), still: true}, view{content: []byte("b"), still: true}
+	for round := range 3 {
+		if !w.due(a) {
+			t.Fatalf("round %d: not offered", round)
+		}
+		w.retry()
+		for i := 1; i < retryAfter; i++ {
+			if w.due(a) {
+				t.Fatalf("round %d: offered again after %d looks", round, i)
+			}
+		}
+	}
+	if !w.due(a) || !w.due(b) || w.due(b) {
+		t.Fatal("a change while waiting is offered at once, and once")
+	}
+	for range 3 * retryAfter {
+		if w.due(b) {
+			t.Fatal("the wait of an older content goes on")
+		}
+	}
+}
+
+// TestFileThatIsNone: what is no readable file is refused with its path, and nothing hangs or fills memory.
+func TestFileThatIsNone(t *testing.T) {
+	dir := t.TempDir()
+	large := filepath.Join(dir, "large")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir:                           "not a regular file",
+		"/dev/null":                   "not a regular file",
+		filepath.Join(dir, "nothing"): "no such file",
+		large:                         "a policy file may have 16777216",
+	} {
+		f := NewFile(path, slog.New(slog.DiscardHandler))
+		f.Every = 1
+		ctx, cancel := context.WithCancel(context.Background())
+		var got Candidate
+		if err := f.Run(ctx, func(c Candidate) { got = c; cancel() }); err != nil {
+			t.Fatal(err)
+		}
+		if got.Set != nil || got.Err == nil || !strings.Contains(got.Err.Error(), want) || !strings.Contains(got.Err.Error(), path) || got.From != "file "+path {
+			t.Errorf("%s: %+v", path, got)
+		}
+		if path == large && !errors.As(got.Err, &policy.Problems{}) {
+			t.Errorf("%T", got.Err)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package xds
+
+import (
+	"context"
+
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+)
+
+// Candidate is what a source offers: a set, or why there is none.
+type Candidate struct {
+	// Set may carry a revision, of a source that numbers; without a number the agent gives the next.
+	Set *policyv1.Set
+	// Err: it could not even be read. The agent refuses it with this reason.
+	Err error
+	// From is where it comes from, for people.
+	From string
+}
+
+// Source offers candidates, the newest whenever there is a newer one, one at a time.
+type Source interface {
+	// Run offers until ctx is done, then returns nil; an error means that it cannot go on. It soon makes a first offer, of
+	// what it has or of why it has nothing. Run may be called again after it returned, and goes on where it was.
+	//
+	// offer returns when the candidate is answered: before that, Ack or Nack was called once, from the same goroutine.
+	// What was refused is not offered again until it changed; what comes after it is offered even if it is the same as
+	// what was accepted last, so that the source hears an ACK of it.
+	Run(ctx context.Context, offer func(Candidate)) error
+	// Ack: the candidate is in force, as this revision.
+	Ack(revision uint64)
+	// Nack: the candidate is refused, and the revision before it goes on. again says that the fault is not in the
+	// candidate (the disk is full), so that the same one is worth another offer later.
+	Nack(reason string, again bool)
+}
