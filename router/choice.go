@@ -1,0 +1,64 @@
+package router
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Choice is the answer to an Ask.
+type Choice struct {
+	// Addrs are the worker chosen and then others to try, best first; at most Config.Candidates.
+	Addrs []string
+	// Overlap is how many of the prompt's Blocks the chosen worker is believed to hold.
+	Overlap, Blocks int
+	// Booking of the chosen worker; must be released, however the request ends.
+	Booking *Booking
+
+	weight float64
+	all    []candidate // by address
+	order  []int       // Addrs, as places in all
+}
+
+// rank fills order and Addrs.
+func (c *Choice) rank(temperature float64, cfg Config) {
+	first := -1
+	if temperature > 0 {
+		first = draw(c.all, temperature, cfg.Rand())
+	}
+	c.order = best(c.all, cfg.Candidates, first)
+	c.Addrs = make([]string, len(c.order))
+	for i, k := range c.order {
+		c.Addrs[i] = c.all[k].w.addr
+	}
+}
+
+// Explain says in text what each eligible worker would have cost, one line a worker, the cheapest first:
+//
+//	10 blocks; cost = 1 × prefill + decode
+//	10.0.0.2:8000: overlap 5, prefill 5, decode 5, requests 1, cost 10 (chosen)
+//	10.0.0.3:8000: overlap 8, prefill 2, decode 9, requests 1, cost 11
+func (c Choice) Explain() string {
+	if len(c.order) == 0 {
+		return "no choice\n"
+	}
+	places := make([]int, len(c.all))
+	for i := range places {
+		places[i] = i
+	}
+	slices.SortStableFunc(places, func(a, b int) int {
+		return cmp.Or(c.all[a].compare(&c.all[b]), cmp.Compare(a, b))
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d blocks; cost = %g × prefill + decode\n", c.Blocks, c.weight)
+	for _, i := range places {
+		k := &c.all[i]
+		fmt.Fprintf(&b, "%s: overlap %d, prefill %d, decode %d, requests %d, cost %g", k.w.addr, k.held, k.prefill, k.load.decode, k.load.requests, k.cost)
+		if i == c.order[0] {
+			b.WriteString(" (chosen)")
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -1,0 +1,76 @@
+package router
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// cost of a worker, in blocks.
+func cost(overlapWeight float64, prefill, decode int) float64 {
+	// The conversion keeps the compiler from fusing the two steps, so that equal loads cost the same everywhere.
+	return float64(overlapWeight*float64(prefill)) + float64(decode)
+}
+
+// candidate is a worker as one pick sees it.
+type candidate struct {
+	w        *worker
+	held     int // blocks of the prompt
+	prefill  int // blocks, with this prompt's
+	cost     float64
+	load     load // before the pick
+	lastPick uint64
+}
+
+// compare orders by cost, then requests, then who was picked longest ago.
+func (c *candidate) compare(o *candidate) int {
+	return cmp.Or(
+		cmp.Compare(c.cost, o.cost),
+		cmp.Compare(c.load.requests, o.load.requests),
+		cmp.Compare(c.lastPick, o.lastPick),
+	)
+}
+
+// best gives up to n candidates in order, as places in cs; first, if not negative, comes before all. Equals stay in the
+// order of cs.
+func best(cs []candidate, n, first int) []int {
+	order := make([]int, 0, min(n, len(cs)))
+	if first >= 0 {
+		order = append(order, first)
+	}
+	for len(order) < cap(order) {
+		next := -1
+		for i := range cs {
+			if !slices.Contains(order, i) && (next < 0 || cs[i].compare(&cs[next]) < 0) {
+				next = i
+			}
+		}
+		order = append(order, next)
+	}
+	return order
+}
+
+// draw picks a candidate by softmax over the negative costs, min-max-normalised. u is uniform in [0, 1).
+func draw(cs []candidate, temperature, u float64) int {
+	low, high := cs[0].cost, cs[0].cost
+	for i := range cs {
+		low, high = math.Min(low, cs[i].cost), math.Max(high, cs[i].cost)
+	}
+	weight := func(i int) float64 {
+		if low == high {
+			return 1 // equal costs: equal chances
+		}
+		return math.Exp(-(cs[i].cost - low) / (high - low) / temperature)
+	}
+	var sum float64
+	for i := range cs {
+		sum += weight(i) // at least 1: the cheapest
+	}
+	u *= sum
+	for i := range cs {
+		if u -= weight(i); u < 0 {
+			return i
+		}
+	}
+	return len(cs) - 1 // rounding
+}

@@ -1,0 +1,25 @@
+// Package router picks the worker that serves a prompt soonest: it weighs what each worker already holds of the prompt
+// against what it has to do.
+//
+// Cost, lowest wins:
+//
+//	overlap_weight × prefill_blocks + decode_blocks
+//
+// prefill_blocks are the blocks of this prompt that the worker does not hold, and those of other requests still being
+// prefilled there. decode_blocks are the blocks in use by requests there. A request counts, from the pick on, what it must
+// prefill as prefill and what is held for it already as decode; at its first byte all of it is decode, with what it is
+// expected to write. Equal costs go to the worker with the fewest requests, then to the one picked longest ago.
+//
+// It promises:
+//   - Picking and booking are one step. A burst of equal prompts knows of itself: the prompt counts as held where the first of
+//     them was sent, but what is still being prefilled there weighs as much as prefilling it elsewhere, so over idle workers
+//     the burst spreads evenly.
+//   - A booking ends when it is released, never by a timer, and exactly once. Loads are never negative, whatever comes twice,
+//     late, or for a worker that is gone.
+//   - Bounded memory: Config.MaxBlocks blocks (8 bytes each, and about 250 a place where prompts part), the oldest go first.
+//   - No clock, no I/O, no goroutine. One lock; prompts are hashed outside of it.
+//
+// It does not promise that a worker holds what the index says. The predictive index knows only what was sent where, with a
+// time to live; an engine may have evicted it earlier. A prompt that a retry brought to another worker than the one picked
+// is still remembered at the one picked.
+package router

@@ -1,0 +1,195 @@
+package router
+
+import (
+	"slices"
+	"time"
+)
+
+// predictive is the index for workers that announce nothing: it remembers which prompt was sent where, for a time.
+//
+// It is a path-compressed tree over block hashes. A node is a run of blocks that all its holders hold whole: where a prompt
+// ends, or parts from another, the node is split. So a conversation of n turns is a path of about n nodes, however long it is.
+//
+// Nodes are in one list by last use, and a parent is always used after its children. So the oldest node is a leaf, and
+// forgetting from the old end never leaves a gap in a path.
+type predictive struct {
+	ttl time.Duration
+	max int // blocks
+
+	epoch  time.Time // times below are since then
+	root   node
+	edges  map[edge]*node
+	blocks int // in all nodes
+	newest *node
+	oldest *node
+
+	workers []known // by worker number
+}
+
+// known is what is kept of a worker besides its places in the tree.
+type known struct {
+	life   uint32 // places of earlier lives are void
+	blocks int    // in its places of this life
+}
+
+type edge struct {
+	from  *node
+	first uint64 // hash of the first block
+}
+
+type node struct {
+	hashes       []uint64 // at least one, but for the root
+	parent       *node
+	holders      []holder
+	used         time.Duration
+	newer, older *node
+}
+
+// holder is a worker that was sent all of a node.
+type holder struct {
+	worker int32
+	life   uint32
+	until  time.Duration
+}
+
+func newPredictive(ttl time.Duration, maxBlocks int) *predictive {
+	return &predictive{ttl: ttl, max: maxBlocks, edges: map[edge]*node{}}
+}
+
+// since gives the time in the index's own terms.
+func (x *predictive) since(now time.Time) time.Duration {
+	if x.epoch.IsZero() {
+		x.epoch = now
+	}
+	return now.Sub(x.epoch)
+}
+
+// Overlap implements Index.
+func (x *predictive) Overlap(now time.Time, p *Prompt, held []int32) {
+	at, n, depth := x.since(now), &x.root, 0
+	x.expire(at)
+	for depth < len(p.Hashes) {
+		next := x.edges[edge{n, p.Hashes[depth]}]
+		if next == nil {
+			return
+		}
+		same := common(next.hashes, p.Hashes[depth:])
+		for _, h := range next.holders {
+			if x.valid(h, at) { // and so of all nodes before, which were sent with this one
+				held[h.worker] = int32(depth + same)
+			}
+		}
+		depth += same
+		if same < len(next.hashes) {
+			return
+		}
+		n = next
+	}
+}
+
+func common(a, b []uint64) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+func (x *predictive) valid(h holder, at time.Duration) bool {
+	return h.until > at && h.life == x.workers[h.worker].life
+}
+
+// Sent implements Index.
+func (x *predictive) Sent(now time.Time, p *Prompt, worker int) {
+	at := x.since(now)
+	x.know(worker)
+	// From the leaf up, so that each parent is used after its child.
+	for n := x.path(p.Hashes); n != &x.root; n = n.parent {
+		x.hold(n, holder{int32(worker), x.workers[worker].life, at + x.ttl}, at)
+		x.unlink(n)
+		x.link(n, nil)
+		n.used = at
+	}
+	for x.blocks > x.max {
+		x.forget(x.oldest)
+	}
+}
+
+// path returns the node that ends where the prompt ends, made if need be.
+func (x *predictive) path(hashes []uint64) *node {
+	n := &x.root
+	for len(hashes) > 0 {
+		next := x.edges[edge{n, hashes[0]}]
+		if next == nil {
+			return x.grow(n, hashes)
+		}
+		same := common(next.hashes, hashes)
+		if same < len(next.hashes) {
+			next = x.split(next, same)
+		}
+		n, hashes = next, hashes[same:]
+	}
+	return n
+}
+
+// grow adds a leaf.
+func (x *predictive) grow(parent *node, hashes []uint64) *node {
+	n := &node{parent: parent, hashes: slices.Clone(hashes)}
+	x.edges[edge{parent, hashes[0]}] = n
+	x.blocks += len(hashes)
+	x.link(n, nil)
+	return n
+}
+
+// split cuts a node in two and returns the upper one. Both get memory of their own, so that none keeps the other's.
+func (x *predictive) split(n *node, at int) *node {
+	upper := &node{parent: n.parent, hashes: slices.Clone(n.hashes[:at]), holders: slices.Clone(n.holders), used: n.used}
+	x.edges[edge{n.parent, n.hashes[0]}] = upper
+	n.hashes, n.parent = slices.Clone(n.hashes[at:]), upper
+	x.edges[edge{upper, n.hashes[0]}] = n
+	x.link(upper, n)
+	return upper
+}
+
+// hold notes a holder of the node, and drops those that are void.
+func (x *predictive) hold(n *node, h holder, at time.Duration) {
+	keep := n.holders[:0]
+	for _, o := range n.holders {
+		switch {
+		case o.worker == h.worker && o.life == h.life:
+			x.workers[o.worker].blocks -= len(n.hashes)
+		case x.valid(o, at):
+			keep = append(keep, o)
+		default:
+			x.lose(o, n)
+		}
+	}
+	n.holders = append(keep, h)
+	x.workers[h.worker].blocks += len(n.hashes)
+}
+
+// lose takes a node out of its holder's sum, if the sum is still of the same life.
+func (x *predictive) lose(h holder, n *node) {
+	if k := &x.workers[h.worker]; k.life == h.life {
+		k.blocks -= len(n.hashes)
+	}
+}
+
+// expire forgets the nodes that nobody was sent for the time to live. Any other call may be the one that does it.
+func (x *predictive) expire(at time.Duration) {
+	for x.oldest != nil && x.oldest.used+x.ttl <= at {
+		x.forget(x.oldest)
+	}
+}
+
+// forget removes the oldest node, which is a leaf.
+func (x *predictive) forget(n *node) {
+	for _, h := range n.holders {
+		x.lose(h, n)
+	}
+	x.unlink(n)
+	delete(x.edges, edge{n.parent, n.hashes[0]})
+	x.blocks -= len(n.hashes)
+}

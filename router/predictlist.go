@@ -1,0 +1,60 @@
+package router
+
+// link puts a node into the list by use: as the newest, or just newer than below.
+func (x *predictive) link(n, below *node) {
+	if below == nil {
+		below = x.newest
+	}
+	n.older = below
+	if below == nil {
+		x.oldest = n
+	} else {
+		n.newer = below.newer
+		below.newer = n
+	}
+	if n.newer == nil {
+		x.newest = n
+	} else {
+		n.newer.older = n
+	}
+}
+
+func (x *predictive) unlink(n *node) {
+	if n.newer == nil {
+		x.newest = n.older
+	} else {
+		n.newer.older = n.older
+	}
+	if n.older == nil {
+		x.oldest = n.newer
+	} else {
+		n.older.newer = n.newer
+	}
+	n.newer, n.older = nil, nil
+}
+
+func (x *predictive) know(worker int) {
+	for len(x.workers) <= worker {
+		x.workers = append(x.workers, known{})
+	}
+}
+
+// Cleared implements Index. Places of the life that ends are dropped as they are met.
+func (x *predictive) Cleared(worker int) {
+	x.know(worker)
+	x.workers[worker] = known{life: x.workers[worker].life + 1}
+}
+
+// Blocks implements Index. It counts what has expired until that is met or forgotten.
+func (x *predictive) Blocks(worker int) int {
+	if worker >= len(x.workers) {
+		return 0
+	}
+	return x.workers[worker].blocks
+}
+
+// Stored implements Index. A prediction learns nothing from it.
+func (x *predictive) Stored(int, []Block) {}
+
+// Removed implements Index. A prediction does not know the engine's keys.
+func (x *predictive) Removed(int, []uint64) {}
