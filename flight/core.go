@@ -1,0 +1,205 @@
+package flight
+
+import (
+	"container/list"
+	"strings"
+	"time"
+
+	"github.com/spokegate/spokegate/limits"
+)
+
+// flight is one admission on its way.
+type flight struct {
+	admission Admission
+	hold      limits.Hold
+	booking   Booking // nil: none
+	served    string
+	firstByte time.Time
+	facts     Facts
+	ended     bool          // a fact has said that it is over
+	lapsed    bool          // its lease is gone for good
+	due       time.Time     // of the next renewal while open, of the usage record when ended
+	place     *list.Element // in core.open or core.ended
+}
+
+// core is the sequential heart: every method is called under the table's lock, and none blocks. What has to be done
+// outside of it (freeing, telling a booking) is returned.
+type core struct {
+	spoke      string
+	journal    Journal
+	metrics    *metrics
+	grace      time.Duration
+	leaseEvery time.Duration
+
+	flights map[string]*flight
+	open    list.List // of *flight, by due
+	ended   list.List // of *flight, by due; the usage record is not written yet
+	recent  *recent
+	closed  bool
+}
+
+// freed is what an ended flight no longer needs.
+type freed struct {
+	hold    limits.Hold
+	booking Booking
+}
+
+// start opens a flight and journals it. Facts that came before it end it at once.
+func (c *core) start(a Admission, hold limits.Hold, now time.Time) (opened bool, free []freed) {
+	if c.flights[a.ID] != nil || c.recent.ended(a.ID) {
+		return false, nil
+	}
+	a.ClientRequestID = cut(a.ClientRequestID)
+	f := &flight{admission: a, hold: hold, due: now.Add(c.leaseEvery)}
+	f.place = c.open.PushBack(f)
+	c.flights[a.ID] = f
+	c.metrics.open.Inc()
+	c.journal.Append(f.admitted(c.spoke))
+	early := c.recent.early(a.ID)
+	if c.closed {
+		early.merge(Facts{Lost: doorStopped})
+	}
+	if !early.empty() {
+		free = c.end(a.ID, early, now)
+	}
+	if c.closed {
+		c.finishAll(now)
+	}
+	return true, free
+}
+
+// maxClientID bounds what a client can make us keep of its own request id. In bytes.
+const maxClientID = 128
+
+func cut(id string) string {
+	if len(id) <= maxClientID {
+		return id
+	}
+	return strings.ToValidUTF8(strings.Clone(id[:maxClientID]), "")
+}
+
+// end takes facts. The first ones free what the flight holds.
+func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
+	if facts.empty() {
+		return nil
+	}
+	f := c.flights[id]
+	if f == nil {
+		c.stray(id, facts)
+		return nil
+	}
+	f.facts.merge(facts)
+	if !f.ended {
+		free = []freed{{f.hold, f.booking}}
+		f.ended, f.booking = true, nil
+		f.due = now.Add(c.grace)
+		c.open.Remove(f.place)
+		f.place = c.ended.PushBack(f)
+		c.metrics.open.Dec()
+	}
+	if f.facts.settled() {
+		c.finish(f, now)
+	}
+	return free
+}
+
+// stray takes facts of an admission without a flight: early ones are kept, late ones counted.
+func (c *core) stray(id string, facts Facts) {
+	if m := c.recent.of(id); m.ended {
+		c.metrics.anomalies.WithLabelValues(late).Inc()
+	} else {
+		m.facts.merge(facts)
+	}
+}
+
+// finish writes the usage record.
+func (c *core) finish(f *flight, now time.Time) {
+	r := f.used(c.spoke, now)
+	c.journal.Append(r)
+	c.metrics.finished(r)
+	c.ended.Remove(f.place)
+	delete(c.flights, f.admission.ID)
+	c.recent.end(f.admission.ID)
+}
+
+// expire finishes what has waited long enough for the rest of its facts.
+func (c *core) expire(now time.Time) {
+	for e := c.ended.Front(); e != nil && !e.Value.(*flight).due.After(now); e = c.ended.Front() {
+		c.finish(e.Value.(*flight), now)
+	}
+}
+
+// finishAll finishes what has ended, without waiting for more.
+func (c *core) finishAll(now time.Time) {
+	for e := c.ended.Front(); e != nil; e = c.ended.Front() {
+		c.finish(e.Value.(*flight), now)
+	}
+}
+
+// renewals returns the holds whose leases are due, and notes them as renewed.
+func (c *core) renewals(now time.Time) (holds []limits.Hold) {
+	for e := c.open.Front(); e != nil && !e.Value.(*flight).due.After(now); e = c.open.Front() {
+		f := e.Value.(*flight)
+		f.due = now.Add(c.leaseEvery)
+		c.open.MoveToBack(e)
+		if len(f.hold.Leases) > 0 && !f.lapsed {
+			holds = append(holds, f.hold)
+		}
+	}
+	return holds
+}
+
+// lose ends every open flight that was admitted before a moment.
+func (c *core) lose(before time.Time, reason string, now time.Time) (free []freed) {
+	var next *list.Element
+	for e := c.open.Front(); e != nil; e = next {
+		next = e.Next() // the end takes e out of the list
+		if a := &e.Value.(*flight).admission; a.At.Before(before) {
+			free = append(free, c.end(a.ID, Facts{Lost: reason}, now)...)
+		}
+	}
+	return free
+}
+
+// close ends everything and writes all records.
+func (c *core) close(now time.Time) (free []freed) {
+	c.closed = true
+	for e := c.open.Front(); e != nil; e = c.open.Front() {
+		free = append(free, c.end(e.Value.(*flight).admission.ID, Facts{Lost: doorStopped}, now)...)
+	}
+	c.finishAll(now)
+	return free
+}
+
+// live returns the flight if it is open.
+func (c *core) live(id string) *flight {
+	if f := c.flights[id]; f != nil && !f.ended {
+		return f
+	}
+	return nil
+}
+
+// book gives the flight a booking and returns the one it had. ok false: there is no such open flight.
+func (c *core) book(id string, b Booking) (before Booking, ok bool) {
+	f := c.live(id)
+	if f == nil {
+		return nil, false
+	}
+	before, f.booking = f.booking, b
+	return before, true
+}
+
+// begin notes that the response began, and returns the booking to be told.
+func (c *core) begin(id, served string, at time.Time) Booking {
+	f := c.flights[id]
+	if f == nil {
+		return nil
+	}
+	if f.firstByte.IsZero() {
+		f.firstByte = at
+	}
+	if served != "" {
+		f.served = served
+	}
+	return f.booking
+}

@@ -1,0 +1,24 @@
+// Package flight holds what the door holds for each admission, from the yes to the end: the concurrency lease, the worker's
+// booking, and the facts that come in.
+//
+// # What it promises
+//
+// Each admission that was opened is journaled once as *admitted*, when it is opened, and once as *usage*, at its end, in
+// whatever order the facts come, however often, and from however many goroutines. Its lease and its booking are freed at the
+// first fact that says it is over, and once; its lease is renewed until then.
+//
+// Only facts end a flight: what the meter saw, what the access log says, or that neither will come (Facts.Lost, Lose,
+// Close). There is no timer that frees what may still be running. Once a flight has ended, the usage record waits for the
+// other half of the facts, at most Config.Grace.
+//
+// Facts may come before their flight: when a client leaves while it is being admitted, Envoy's log overtakes the admission.
+// The facts of the last 8,192 unknown admissions are kept for that, and as many ended ones are remembered, so that late facts
+// or a late second Open of the same admission change nothing.
+//
+// # What it does not promise
+//
+// A flight of which no fact ever comes stays open: its lease is held, and spokegate_flights_open shows it. Facts that come
+// after the usage record are dropped and counted (anomaly "late"). What a crash takes along is repaired from *served*.
+//
+// An open flight takes under 1 KB.
+package flight

@@ -1,0 +1,258 @@
+package flight
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/openai"
+)
+
+// random facts, one part, two or none.
+func randomFacts(rng *rand.Rand) (f Facts) {
+	flip := func(n int) bool { return rng.IntN(n) == 0 }
+	if flip(2) {
+		f.Metered = &Metered{
+			Report: openai.Report{Terminal: flip(2), Failed: flip(5), UpstreamCut: flip(8)},
+			Status: []int{0, 200, 200, 500}[rng.IntN(4)], SawEnd: flip(2), Refused: flip(6),
+		}
+	}
+	if flip(2) {
+		f.Logged = &Logged{
+			Status: []int{0, 200, 200, 503}[rng.IntN(4)], ClientCut: flip(3), UpstreamCut: flip(5), NoUpstream: flip(6), Timeout: flip(8),
+			Served: []string{"", "w"}[rng.IntN(2)],
+		}
+	}
+	if flip(8) {
+		f.Lost = "envoy_gone"
+	}
+	return f
+}
+
+// oracle is what a slow and obvious reading of the rules expects of one admission.
+type oracle struct {
+	facts    []Facts // told so far
+	opened   bool
+	openedAt time.Time
+	endedAt  time.Time // zero: not ended
+	done     bool      // usage was written
+	bookings []*booking
+}
+
+func (o *oracle) first() (all Facts) {
+	for _, f := range o.facts {
+		all.merge(f)
+	}
+	return all
+}
+
+// Random interleavings of everything that can happen, one after the other, against the oracle.
+func TestAnyOrderOfEvents(t *testing.T) {
+	written := 0
+	for seed := range uint64(400) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		r := newRig(Config{Grace: 2 * time.Second, LeaseEvery: 3 * time.Second})
+		world := map[string]*oracle{}
+		for i := range 12 {
+			world[fmt.Sprint("a", i)] = &oracle{}
+		}
+		closed := false
+		r.onUsage = func(rec *usagev1.Record) {
+			o := world[rec.Admission]
+			all := o.first()
+			want, anomalies := Outcome(all.Metered, all.Logged)
+			if rec.Outcome != want || !slices.Equal(rec.Anomalies[:len(anomalies)], anomalies) {
+				t.Fatalf("seed %d: %s is journaled as %s %v, the facts say %s %v", seed, rec.Admission, rec.Outcome, rec.Anomalies, want, anomalies)
+			}
+			if !all.settled() && !closed && r.clock().Sub(o.endedAt) < 2*time.Second {
+				t.Fatalf("seed %d: %s was journaled too early", seed, rec.Admission)
+			}
+			o.done = true
+			written++
+		}
+		for range 250 {
+			id := fmt.Sprint("a", rng.IntN(12))
+			o := world[id]
+			switch rng.IntN(12) {
+			case 0, 1, 2:
+				ask(t, r, o, id)
+			case 3, 4:
+				b := &booking{}
+				if ok := r.Book(id, b); ok != (o.opened && o.endedAt.IsZero()) {
+					t.Fatalf("seed %d: Book says %v", seed, ok)
+				} else if ok {
+					o.bookings = append(o.bookings, b)
+				} else if b.released != 0 {
+					t.Fatalf("seed %d: a booking that was not taken was released", seed)
+				}
+			case 5:
+				r.FirstByte(id, "w", r.clock())
+			case 6, 7, 8:
+				tell(r, o, id, randomFacts(rng))
+			case 9, 10:
+				r.pass(time.Duration(rng.IntN(1500)) * time.Millisecond)
+			case 11:
+				if rng.IntN(20) == 0 && !closed {
+					closed = true
+					for _, o := range world {
+						if o.opened && o.endedAt.IsZero() {
+							o.facts = append(o.facts, Facts{Lost: doorStopped})
+							o.endedAt = r.clock()
+						}
+					}
+					r.Close(context.Background())
+				} else if rng.IntN(20) == 0 {
+					lose(r, world)
+				}
+			}
+			check(t, seed, r, world)
+		}
+		closed = true
+		r.Close(context.Background())
+		for _, o := range world {
+			if o.opened && o.endedAt.IsZero() {
+				o.endedAt = r.clock()
+			}
+		}
+		check(t, seed, r, world)
+		for id, o := range world {
+			if n := len(r.of(id, "usage")); o.opened && n != 1 {
+				t.Fatalf("seed %d: %s has %d usage records", seed, id, n)
+			}
+		}
+		if r.Len() != 0 {
+			t.Fatalf("seed %d: %d flights left", seed, r.Len())
+		}
+	}
+	if written < 2000 {
+		t.Errorf("only %d records: the test shows little", written)
+	}
+}
+
+// ask opens a flight, which ends at once when facts were early or the table is closed. A second ask changes nothing.
+func ask(t *testing.T, r *rig, o *oracle, id string) {
+	t.Helper()
+	again := o.opened
+	if !again {
+		early := o.first()
+		o.opened, o.openedAt = true, r.clock()
+		if !early.empty() || r.core.closed {
+			o.endedAt = o.openedAt
+		}
+	}
+	if r.open(id) == again {
+		t.Fatalf("%s: opened before: %v, and opened now: %v", id, again, !again)
+	}
+}
+
+func tell(r *rig, o *oracle, id string, f Facts) {
+	if !o.done && !f.empty() {
+		o.facts = append(o.facts, f)
+		if o.opened && o.endedAt.IsZero() {
+			o.endedAt = r.clock()
+		}
+	}
+	r.End(id, f)
+}
+
+func lose(r *rig, world map[string]*oracle) {
+	now := r.clock()
+	for _, o := range world {
+		if o.opened && o.endedAt.IsZero() && o.openedAt.Before(now) {
+			o.facts = append(o.facts, Facts{Lost: "envoy_gone"})
+			o.endedAt = now
+		}
+	}
+	r.Lose(now, "envoy_gone")
+}
+
+// check holds after every event.
+func check(t *testing.T, seed uint64, r *rig, world map[string]*oracle) {
+	t.Helper()
+	for id, o := range world {
+		admitted, used := len(r.of(id, "admitted")), len(r.of(id, "usage"))
+		if wantAdmitted := count01(o.opened); admitted != wantAdmitted || used > wantAdmitted {
+			t.Fatalf("seed %d: %s: opened %v, %d admitted, %d usage", seed, id, o.opened, admitted, used)
+		}
+		over := o.opened && !o.endedAt.IsZero()
+		if n := r.freed(id); n != count01(over) {
+			t.Fatalf("seed %d: %s: ended %v, lease freed %d times", seed, id, over, n)
+		}
+		for i, b := range o.bookings {
+			if want := count01(over || i < len(o.bookings)-1); b.released != want {
+				t.Fatalf("seed %d: %s: booking %d of %d, ended %v, released %d times", seed, id, i+1, len(o.bookings), over, b.released)
+			}
+		}
+	}
+}
+
+func count01(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// All at once, from many goroutines, with the real loop running: nothing is freed or written twice, or forgotten.
+func TestConcurrentEvents(t *testing.T) {
+	const flights = 300
+	r := newRig(Config{Grace: time.Millisecond, LeaseEvery: time.Millisecond, Now: time.Now})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var loop, all sync.WaitGroup
+	loop.Go(func() { _ = r.Run(ctx) })
+	opened := make([][]bool, flights)
+	taken := make([][]*booking, flights)
+	for i := range flights {
+		id := fmt.Sprint("a", i)
+		opened[i], taken[i] = make([]bool, 2), make([]*booking, 2)
+		for ask := range 2 {
+			all.Go(func() {
+				opened[i][ask] = r.open(id)
+				if b := new(booking); r.Book(id, b) {
+					taken[i][ask] = b
+				} else if b.frees() != 0 {
+					t.Error("a booking that was not taken was released")
+				}
+			})
+		}
+		all.Go(func() { r.FirstByte(id, "w", time.Now()) })
+		if i%10 != 0 {
+			all.Go(func() { r.End(id, Facts{Metered: whole()}) })
+		}
+		if i%7 != 0 {
+			all.Go(func() { r.End(id, Facts{Logged: ended()}) })
+		}
+		if i%50 == 0 {
+			all.Go(func() { r.Lose(time.Now(), "envoy_gone") })
+		}
+	}
+	all.Wait()
+	r.Close(context.Background())
+	cancel()
+	loop.Wait()
+	for i := range flights {
+		id := fmt.Sprint("a", i)
+		if opened[i][0] == opened[i][1] {
+			t.Errorf("%s was opened by both or none: %v", id, opened[i])
+		}
+		r.one(t, id, "admitted")
+		r.one(t, id, "usage")
+		if n := r.freed(id); n != 1 {
+			t.Errorf("%s: lease freed %d times", id, n)
+		}
+		for _, b := range taken[i] {
+			if b != nil && b.frees() != 1 {
+				t.Errorf("%s: booking released %d times", id, b.frees())
+			}
+		}
+	}
+	if r.Len() != 0 {
+		t.Errorf("%d flights left", r.Len())
+	}
+}

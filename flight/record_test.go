@@ -1,0 +1,81 @@
+package flight
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/openai"
+)
+
+func whole() *Metered {
+	return &Metered{
+		Report: openai.Report{
+			Usage: openai.Usage{Prompt: proto.Int64(7), Cached: proto.Int64(4), Completion: proto.Int64(0)}, Terminal: true, CountedFrom: "engine",
+		},
+		Status: 200, ResponseBytes: 50, SawEnd: true, At: time.Unix(1_700_000_005, 0),
+	}
+}
+
+func ended() *Logged {
+	return &Logged{
+		Status: 200, Served: "10.0.0.2:8000", Attempts: 2, RequestBytes: 101, ResponseBytes: 51,
+		FirstByte: time.Unix(1_700_000_002, 0), At: time.Unix(1_700_000_006, 0),
+	}
+}
+
+// What the record says when half of the facts is missing or nobody served.
+func TestRecordOfHalfTheFacts(t *testing.T) {
+	refused := &Metered{
+		Report: openai.Report{Usage: openai.Usage{Completion: proto.Int64(0)}, CountedFrom: "none"}, Status: 503, ResponseBytes: 9, Refused: true,
+	}
+	cases := []struct {
+		name  string
+		facts Facts
+		want  *usagev1.Record
+	}{
+		{"meter missing: tokens unknown", Facts{Logged: ended()}, &usagev1.Record{
+			Outcome: "complete", CountedFrom: "none", Anomalies: []string{"unmetered"}, Worker: "10.0.0.2:8000", Attempt: 2,
+			Status: proto.Uint32(200), RequestBytes: proto.Int64(101), ResponseBytes: proto.Int64(51),
+			FirstByteAt: &timestamppb.Timestamp{Seconds: 1_700_000_001}, EndedAt: &timestamppb.Timestamp{Seconds: 1_700_000_006},
+		}},
+		{"log missing", Facts{Metered: whole()}, &usagev1.Record{
+			Outcome: "complete", CountedFrom: "engine", Anomalies: []string{"no_access_log"}, Worker: "10.0.0.1:8000",
+			PromptTokens: proto.Int64(7), CachedTokens: proto.Int64(4), CompletionTokens: proto.Int64(0),
+			Status: proto.Uint32(200), RequestBytes: proto.Int64(100), ResponseBytes: proto.Int64(50),
+			FirstByteAt: &timestamppb.Timestamp{Seconds: 1_700_000_001}, EndedAt: &timestamppb.Timestamp{Seconds: 1_700_000_005},
+		}},
+		{"lost", Facts{Lost: "envoy_gone"}, &usagev1.Record{
+			Outcome: "upstream_cut", CountedFrom: "none", Anomalies: []string{"unmetered", "no_access_log", "envoy_gone"}, Worker: "10.0.0.1:8000",
+			RequestBytes: proto.Int64(100),
+			FirstByteAt:  &timestamppb.Timestamp{Seconds: 1_700_000_001}, EndedAt: &timestamppb.Timestamp{Seconds: 1_700_000_060},
+		}},
+		{"refused: no worker, no tokens, no first byte", Facts{Metered: refused, Logged: ended()}, &usagev1.Record{
+			Outcome: "not_served", CountedFrom: "none", Attempt: 2, Status: proto.Uint32(200),
+			RequestBytes: proto.Int64(101), ResponseBytes: proto.Int64(51), EndedAt: &timestamppb.Timestamp{Seconds: 1_700_000_006},
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(Config{})
+			r.open("a")
+			r.FirstByte("a", "10.0.0.1:8000", time.Unix(1_700_000_001, 0))
+			r.End("a", c.facts)
+			r.pass(time.Minute)
+			got := r.one(t, "a", "usage")
+			if got.Outcome != c.want.Outcome {
+				t.Errorf("outcome %s", got.Outcome)
+			}
+			opts := protocmp.IgnoreFields(&usagev1.Record{}, "id", "kind", "admission", "key", "team", "model", "endpoint", "spoke",
+				"revision", "operation", "client_request_id", "stream", "admitted_at")
+			if diff := cmp.Diff(c.want, got, protocmp.Transform(), opts); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

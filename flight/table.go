@@ -1,0 +1,169 @@
+package flight
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/limits"
+)
+
+// Leases is what the table needs of a limits.Limiter. Errors are logged and not retried: a lease that is not renewed or not
+// released expires by itself.
+type Leases interface {
+	Renew(ctx context.Context, now time.Time, h limits.Hold) error
+	Release(ctx context.Context, now time.Time, h limits.Hold) error
+}
+
+// Journal takes the records. Append is called under the table's lock, so that *admitted* comes before *usage*: it must not
+// block. It owns the record.
+type Journal interface {
+	Append(r *usagev1.Record)
+}
+
+// Booking is a place on a worker. Its methods are idempotent and safe for concurrent use; after Release none has an effect.
+type Booking interface {
+	Serving(worker string) // ADDRESS:PORT that really serves it
+	FirstByte()
+	Release()
+}
+
+// Config of a table.
+type Config struct {
+	Limiter Leases
+	Journal Journal
+	// Spoke is named in every record; Door in log lines.
+	Spoke, Door string
+	// Grace is how long an ended flight's record waits for the rest of its facts (2 s).
+	Grace time.Duration
+	// LeaseEvery is the time between renewals of an open flight's lease: a third of the lease's life (10 s).
+	LeaseEvery time.Duration
+	Registerer prometheus.Registerer // nil: none
+	Log        *slog.Logger          // nil: none
+	Now        func() time.Time      // nil: time.Now
+}
+
+// doorStopped is why flights are lost that are open when the door stops.
+const doorStopped = "door_stopped"
+
+// limiterWait bounds a call to the limiter, which may lie across a network.
+const limiterWait = 2 * time.Second
+
+// Table holds the flights of a door. Its methods are safe for concurrent use.
+type Table struct {
+	cfg Config
+
+	mu   sync.Mutex // held for microseconds: no call out but Journal.Append
+	core core
+}
+
+// New makes an empty table. Somebody has to call Run.
+func New(cfg Config) *Table {
+	if cfg.Grace <= 0 {
+		cfg.Grace = 2 * time.Second
+	}
+	if cfg.LeaseEvery <= 0 {
+		cfg.LeaseEvery = 10 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	cfg.Log = cfg.Log.With("door", cfg.Door)
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		cfg.Log.Error("flights run without metrics", "err", err)
+	}
+	return &Table{cfg: cfg, core: core{
+		spoke: cfg.Spoke, journal: cfg.Journal, metrics: m, grace: cfg.Grace, leaseEvery: cfg.LeaseEvery,
+		flights: map[string]*flight{}, recent: newRecent(),
+	}}
+}
+
+// Open begins the flight of an admission and journals *admitted*. The table owns hold from here on. False: this admission
+// has a flight already, or had one; then nothing changes, and hold is that flight's (an admission has one hold).
+func (t *Table) Open(a Admission, hold limits.Hold) (opened bool) {
+	t.mu.Lock()
+	opened, free := t.core.start(a, hold, t.cfg.Now())
+	t.mu.Unlock()
+	t.free(context.Background(), free)
+	return opened
+}
+
+// Book gives a flight its worker's booking; one that it had is released: the latest answer is the one that Envoy follows.
+// False: there is no such open flight, and the caller must release b.
+func (t *Table) Book(id string, b Booking) bool {
+	t.mu.Lock()
+	before, ok := t.core.book(id, b)
+	t.mu.Unlock()
+	if before != nil {
+		before.Release()
+	}
+	return ok
+}
+
+// FirstByte notes that the response began, and which worker serves it (empty: not known).
+func (t *Table) FirstByte(id, served string, at time.Time) {
+	t.mu.Lock()
+	b := t.core.begin(id, served, at)
+	t.mu.Unlock()
+	if b == nil {
+		return
+	}
+	if served != "" {
+		b.Serving(served)
+	}
+	b.FirstByte()
+}
+
+// End takes facts that say that a flight is over. The first ones free its lease and booking before End returns; the usage
+// record is written when both parts are known, or Config.Grace after the first. Facts without anything in them do nothing.
+func (t *Table) End(id string, f Facts) {
+	t.mu.Lock()
+	free := t.core.end(id, f, t.cfg.Now())
+	t.mu.Unlock()
+	t.free(context.Background(), free)
+}
+
+// Lose ends every flight that was admitted before a moment and has not ended, because its Envoy is gone, for example. It
+// returns how many there were. What the meter knows of them counts if it comes within Config.Grace.
+func (t *Table) Lose(before time.Time, reason string) int {
+	t.mu.Lock()
+	free := t.core.lose(before, reason, t.cfg.Now())
+	t.mu.Unlock()
+	t.free(context.Background(), free)
+	return len(free)
+}
+
+// Len is the number of flights whose usage record is not written yet: the open ones and those that wait for facts.
+func (t *Table) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.core.flights)
+}
+
+// free gives back what ended flights held. ctx is not the one of the call in which a flight ended: that is often done.
+func (t *Table) free(ctx context.Context, list []freed) {
+	if len(list) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, limiterWait)
+	defer cancel()
+	for _, f := range list {
+		if f.booking != nil {
+			f.booking.Release()
+		}
+		if f.hold.Admission == "" {
+			continue
+		}
+		if err := t.cfg.Limiter.Release(ctx, t.cfg.Now(), f.hold); err != nil {
+			t.cfg.Log.Warn("a lease was not released, it will expire", "admission", f.hold.Admission, "err", err)
+		}
+	}
+}

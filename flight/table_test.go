@@ -1,0 +1,247 @@
+package flight
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/limits"
+)
+
+// One flight from yes to end, and both of its records in full.
+func TestFlight(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	r := newRig(Config{Registerer: registry})
+	b := &booking{}
+	if !r.open("a") || r.open("a") {
+		t.Fatal("opened wrongly")
+	}
+	if !r.Book("a", b) || r.Book("x", b) {
+		t.Fatal("booked wrongly")
+	}
+	r.FirstByte("a", "10.0.0.1:8000", time.Unix(1_700_000_001, 0))
+	if b.serving != "10.0.0.1:8000" || b.begun != 1 || r.Len() != 1 || testutil.ToFloat64(r.core.metrics.open) != 1 {
+		t.Errorf("%+v", b)
+	}
+	r.End("a", Facts{Metered: whole()})
+	if b.released != 1 || r.freed("a") != 1 || len(r.of("a", "usage")) != 0 || r.Book("a", b) {
+		t.Errorf("after the first fact: booking %+v, lease freed %d", b, r.freed("a"))
+	}
+	r.End("a", Facts{Logged: ended()})
+	r.End("a", Facts{Logged: ended(), Metered: whole()}) // late: changes nothing
+
+	admitted := &usagev1.Record{
+		Id: "a/admitted", Kind: "admitted", Admission: "a", Key: "key", Team: "team", Model: "model", Endpoint: "endpoint", Spoke: "spoke",
+		Revision: 3, Operation: "chat", ClientRequestId: "mine", Stream: true, RequestBytes: proto.Int64(100),
+		AdmittedAt: &timestamppb.Timestamp{Seconds: 1_700_000_000},
+	}
+	used := proto.CloneOf(admitted)
+	used.Id, used.Kind, used.Worker, used.Attempt = "a/usage", "usage", "10.0.0.2:8000", 2
+	used.PromptTokens, used.CachedTokens, used.CompletionTokens = proto.Int64(7), proto.Int64(4), proto.Int64(0)
+	used.CountedFrom, used.Outcome, used.Status = "engine", "complete", proto.Uint32(200)
+	used.RequestBytes, used.ResponseBytes = proto.Int64(101), proto.Int64(51)
+	used.FirstByteAt, used.EndedAt = &timestamppb.Timestamp{Seconds: 1_700_000_001}, &timestamppb.Timestamp{Seconds: 1_700_000_006}
+	if diff := cmp.Diff([]*usagev1.Record{admitted, used}, r.records, protocmp.Transform()); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	want := `
+# HELP spokegate_flight_anomalies_total Things to look into at the end of flights, by anomaly.
+# TYPE spokegate_flight_anomalies_total counter
+spokegate_flight_anomalies_total{anomaly="late"} 1
+# HELP spokegate_flight_ended_total Usage records written, by outcome.
+# TYPE spokegate_flight_ended_total counter
+spokegate_flight_ended_total{outcome="complete"} 1
+# HELP spokegate_flights_open Admissions that have not ended and hold their leases and bookings.
+# TYPE spokegate_flights_open gauge
+spokegate_flights_open 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGrace(t *testing.T) {
+	r := newRig(Config{Grace: 2 * time.Second})
+	r.open("a")
+	r.End("a", Facts{})
+	if r.freed("a") != 0 {
+		t.Error("facts without anything in them ended a flight")
+	}
+	r.End("a", Facts{Lost: "envoy_gone"})
+	r.pass(1999 * time.Millisecond)
+	if len(r.of("a", "usage")) != 0 || r.Len() != 1 {
+		t.Error("the record did not wait")
+	}
+	r.End("a", Facts{Metered: whole()}) // what the meter has seen is better than nothing
+	got := r.one(t, "a", "usage")
+	if got.Outcome != "complete" || got.GetPromptTokens() != 7 || got.Anomalies[1] != "envoy_gone" {
+		t.Errorf("%v", got)
+	}
+}
+
+// The access log of a client that left while it was being admitted comes before the flight.
+func TestFactsBeforeTheFlight(t *testing.T) {
+	r := newRig(Config{})
+	r.End("a", Facts{Logged: &Logged{ClientCut: true}})
+	if !r.open("a") {
+		t.Fatal("not opened")
+	}
+	b := &booking{}
+	if r.freed("a") != 1 || r.Book("a", b) {
+		t.Error("the flight goes on although its request has ended")
+	}
+	r.pass(time.Minute)
+	if got := r.one(t, "a", "usage"); got.Outcome != "client_cut" || r.Len() != 0 {
+		t.Errorf("%v", got)
+	}
+	if r.open("a") || len(r.of("a", "admitted")) != 1 {
+		t.Error("an ended admission was opened again")
+	}
+}
+
+// Unknown admissions are forgotten one by one, so a flood of them takes bounded memory.
+func TestRemembersABoundedNumber(t *testing.T) {
+	r := newRig(Config{})
+	for i := range 3 * remembered {
+		r.End(fmt.Sprint("x", i), Facts{Logged: ended()})
+	}
+	if n := len(r.core.recent.byID); n != remembered {
+		t.Errorf("%d are remembered", n)
+	}
+	r.open("x0") // forgotten
+	r.open(fmt.Sprint("x", 3*remembered-1))
+	if r.freed("x0") != 0 || r.freed(fmt.Sprint("x", 3*remembered-1)) != 1 {
+		t.Error("the wrong one was forgotten")
+	}
+}
+
+func TestLeasesAreRenewedWhileOpen(t *testing.T) {
+	r := newRig(Config{LeaseEvery: 10 * time.Second})
+	r.open("a")
+	r.pass(6 * time.Second)
+	r.open("b")
+	r.Open(Admission{ID: "free"}, limits.Hold{Admission: "free"}) // counted by no limit
+	for range 4 {
+		r.pass(5 * time.Second) // at 11, 16, 21, 26
+	}
+	if r.renewed["a"] != 2 || r.renewed["b"] != 2 || r.renewed["free"] != 0 {
+		t.Errorf("%v", r.renewed)
+	}
+	r.End("a", Facts{Logged: ended()})
+	r.pass(time.Minute)
+	if r.renewed["a"] != 2 || r.renewed["b"] != 3 {
+		t.Errorf("after the end of a: %v", r.renewed)
+	}
+	r.renewErr = limits.ErrLost
+	r.pass(time.Minute)
+	r.pass(time.Minute)
+	if r.renewed["b"] != 4 {
+		t.Errorf("a lost lease was renewed again: %v", r.renewed)
+	}
+	if n := testutil.ToFloat64(r.core.metrics.anomalies.WithLabelValues(leaseLost)); n != 1 {
+		t.Errorf("%v leases lost", n)
+	}
+	r.End("b", Facts{Logged: ended()})
+	if r.freed("b") != 1 {
+		t.Error("a lost lease was not released")
+	}
+}
+
+func TestLoseAndClose(t *testing.T) {
+	r := newRig(Config{})
+	r.open("old")
+	r.pass(time.Second)
+	moment := r.clock()
+	r.open("new")
+	if n := r.Lose(moment, "envoy_gone"); n != 1 || r.freed("old") != 1 || r.freed("new") != 0 {
+		t.Errorf("%d lost", n)
+	}
+	r.Close(context.Background())
+	r.open("last")
+	for _, id := range []string{"old", "new", "last"} {
+		got := r.one(t, id, "usage")
+		if got.Outcome != "upstream_cut" || r.freed(id) != 1 {
+			t.Errorf("%s: %v", id, got)
+		}
+	}
+	if got := r.one(t, "new", "usage").Anomalies; got[2] != doorStopped {
+		t.Errorf("%v", got)
+	}
+	if r.Len() != 0 {
+		t.Errorf("%d left", r.Len())
+	}
+}
+
+// A second booking replaces the first: Envoy follows the latest answer.
+func TestBookedTwice(t *testing.T) {
+	r := newRig(Config{})
+	r.open("a")
+	first, second := &booking{}, &booking{}
+	if !r.Book("a", first) || !r.Book("a", second) {
+		t.Fatal("not booked")
+	}
+	if first.released != 1 || second.released != 0 {
+		t.Errorf("first %d, second %d", first.released, second.released)
+	}
+	r.End("a", Facts{Logged: ended()})
+	r.FirstByte("a", "w", r.clock())
+	if first.released != 1 || second.released != 1 || second.begun != 0 {
+		t.Errorf("first %d, second %d", first.released, second.released)
+	}
+}
+
+func TestClientRequestIDIsCut(t *testing.T) {
+	r := newRig(Config{})
+	r.Open(Admission{ID: "a", ClientRequestID: strings.Repeat("é", 100) + "x"}, limits.Hold{})
+	r.Open(Admission{ID: "b", ClientRequestID: "x" + strings.Repeat("é", 100)}, limits.Hold{})
+	if got := r.one(t, "a", "admitted").ClientRequestId; got != strings.Repeat("é", 64) {
+		t.Errorf("%q", got)
+	}
+	if got := r.one(t, "b", "admitted").ClientRequestId; got != "x"+strings.Repeat("é", 63) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestRun(t *testing.T) {
+	r := newRig(Config{Grace: 20 * time.Millisecond, LeaseEvery: 10 * time.Millisecond, Now: time.Now})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	r.open("a")
+	r.await(t, func() bool { return r.renewed["a"] >= 2 })
+	r.End("a", Facts{Metered: whole()})
+	r.await(t, func() bool { return len(r.records) == 2 })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// await waits for a fact; each change is looked at.
+func (r *rig) await(t *testing.T, fact func() bool) {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		r.mu.Lock()
+		ok := fact()
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-r.changed:
+		case <-limit:
+			t.Fatal("it does not happen")
+		}
+	}
+}
