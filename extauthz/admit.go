@@ -1,0 +1,157 @@
+package extauthz
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/policy"
+)
+
+// caller is what the headers alone prove.
+type caller struct {
+	op   openai.Op
+	arg  string // of GET /v1/models/ARG
+	snap *policy.Snapshot
+	key  *policy.Key
+}
+
+// head answers on headers alone: it refuses what is hopeless before Envoy buffers a large body, and counts nothing.
+func (s *Server) head(q question) answer {
+	c, refusal := s.identify(q)
+	if refusal != nil {
+		return refused(c.op, refusal)
+	}
+	if c.op == openai.Models {
+		return pass() // Envoy asks again with the (empty) body
+	}
+	if err := q.checkType(); err != nil {
+		return refused(c.op, err)
+	}
+	if q.contentLength > s.BodyLimit {
+		return refused(c.op, openai.BodyTooLarge(s.BodyLimit))
+	}
+	return pass()
+}
+
+// admit decides on the whole request, in the order in which a mistake should be told: who, what, how much, where.
+func (s *Server) admit(ctx context.Context, q question) answer {
+	c, refusal := s.identify(q)
+	if refusal != nil {
+		return refused(c.op, refusal)
+	}
+	if c.op == openai.Models {
+		return listModels(c)
+	}
+	if err := q.checkType(); err != nil {
+		return refused(c.op, err)
+	}
+	req, refusal := openai.Scan(c.op, q.body)
+	if refusal != nil {
+		return refused(c.op, refusal)
+	}
+	model, refusal := c.permitted(req)
+	if refusal != nil {
+		return refused(c.op, refusal)
+	}
+	return s.open(ctx, q, c, model, req)
+}
+
+// identify finds out who calls what. The key comes first: without one, nothing is told about paths.
+func (s *Server) identify(q question) (caller, *openai.Error) {
+	op, arg, wrongPath := openai.Route(q.method, q.path)
+	c := caller{op: op, arg: arg, snap: s.Policy.Load()}
+	if c.snap == nil || q.id == "" {
+		return c, openai.Unavailable("the door has no policy yet", time.Second)
+	}
+	h, ok := q.credential()
+	if !ok {
+		return c, openai.InvalidKey()
+	}
+	c.key = c.snap.Key(h)
+	if c.key == nil || c.key.Refused(s.Now()) != "" {
+		return c, openai.InvalidKey()
+	}
+	if wrongPath != nil {
+		return c, wrongPath
+	}
+	return c, q.checkQuery()
+}
+
+// permitted resolves the model and checks what the body may steer.
+func (c caller) permitted(req *openai.Request) (*policy.Model, *openai.Error) {
+	model := c.snap.Model(req.Model)
+	if model == nil {
+		return nil, openai.ModelNotFound(req.Model)
+	}
+	if !c.key.Allows(model) {
+		return nil, openai.ModelNotAllowed(req.Model)
+	}
+	for _, field := range req.Steering() {
+		if !model.Endpoint.AllowFields[field] {
+			return nil, openai.InvalidBody(field, fmt.Sprintf("the field %q steers the engine and is not allowed for this model", field))
+		}
+	}
+	return model, nil
+}
+
+// open takes the places that the request needs, opens its flight, and asks for a worker.
+func (s *Server) open(ctx context.Context, q question, c caller, model *policy.Model, req *openai.Request) answer {
+	now := s.Now()
+	decision, err := s.Limiter.Acquire(ctx, now, limits.Ask{Admission: q.id, Limits: c.snap.Limits(c.key, model)})
+	if err != nil {
+		s.Log.Error("limiter failed: request refused", "admission", q.id, "error", err)
+		return refused(c.op, openai.Unavailable("limits cannot be checked at the moment", time.Second))
+	}
+	if !decision.Admitted {
+		return limited(c.op, decision)
+	}
+	s.Flights.Open(flight.Admission{
+		ID: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: model.Name, Endpoint: model.Endpoint.Name,
+		Revision: c.snap.Revision(), Op: c.op, Stream: req.Stream,
+		ClientRequestID: q.clientRequestID, RequestBytes: int64(len(q.body)), At: now,
+	}, decision.Hold)
+
+	a, err := s.dispatch(q, c, model, req, now)
+	if err != nil {
+		s.Log.Warn("admitted, but not served", "admission", q.id, "endpoint", model.Endpoint.Name, "reason", err)
+		a = refused(c.op, openai.Overloaded(err.Error(), time.Second))
+		s.Flights.End(q.id, notServed(err.Error(), a.refusal.Status, s.Now()))
+		return a
+	}
+	a.admission, a.standing = q.id, decision.Binding
+	return a
+}
+
+// dispatch names the worker and signs the context.
+func (s *Server) dispatch(q question, c caller, model *policy.Model, req *openai.Request, now time.Time) (answer, error) {
+	a := pass()
+	a.endpoint = model.Endpoint.Name
+	if s.Picker != nil {
+		choice, err := s.Picker.Pick(now, a.endpoint, req, q.body)
+		if err != nil {
+			return answer{}, err
+		}
+		if !s.Flights.Book(q.id, choice.Booking) {
+			choice.Booking.Release() // the flight has ended, or was booked when this was asked before
+		}
+		a.workers = choice.Addrs
+	}
+	var err error
+	a.context, err = s.Minter.Mint(identity.Context{
+		Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: model.Name, Endpoint: a.endpoint, Revision: c.snap.Revision(),
+	}, now)
+	return a, err
+}
+
+// notServed are the facts of an admission that the door itself ended: nothing else will tell them.
+func notServed(reason string, status int, at time.Time) flight.Facts {
+	return flight.Facts{
+		Metered: &flight.Metered{Status: status, SawEnd: true, Refused: true, At: at},
+		Logged:  &flight.Logged{Status: status, NoUpstream: true, Details: reason, At: at},
+	}
+}

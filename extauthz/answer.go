@@ -1,0 +1,161 @@
+package extauthz
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/openai"
+)
+
+// answer is a decision before it is put into Envoy's words. The zero value refuses.
+type answer struct {
+	passes bool
+	op     openai.Op
+
+	// Where passes is true and the request was admitted:
+	admission string
+	endpoint  string
+	context   string
+	workers   []string // best first; empty: a picker follows in the chain
+
+	// Where passes is false: an error, or a body that the door itself answers with.
+	refusal *openai.Error
+	local   []byte
+
+	// The limit that binds, on both.
+	standing *limits.Standing
+}
+
+// pass lets a request through to the next step; by itself it admits nothing (RBAC demands a context).
+func pass() answer { return answer{passes: true} }
+
+func refused(op openai.Op, e *openai.Error) answer { return answer{op: op, refusal: e} }
+
+// limited words a limiter's refusal.
+func limited(op openai.Op, d limits.Decision) answer {
+	b := d.Binding
+	msg := fmt.Sprintf("Limit reached: %s. Try again in %v.", b, b.RetryAfter.Round(time.Millisecond))
+	e := openai.RateLimited(msg, b.RetryAfter)
+	if b.Kind == limits.Concurrency {
+		e = openai.ConcurrencyLimited(msg, b.RetryAfter)
+	}
+	return answer{op: op, refusal: e, standing: b}
+}
+
+// listModels answers /v1/models and /v1/models/ID from the policy, without a flight.
+func listModels(c caller) answer {
+	allowed := c.snap.Models(c.key)
+	if c.arg == "" {
+		names := make([]string, len(allowed))
+		for i, m := range allowed {
+			names[i] = m.Name
+		}
+		return answer{op: c.op, local: openai.ModelList(names, 0)}
+	}
+	model := c.snap.Model(c.arg)
+	switch {
+	case model == nil:
+		return refused(c.op, openai.ModelNotFound(c.arg))
+	case !slices.Contains(allowed, model):
+		return refused(c.op, openai.ModelNotAllowed(c.arg))
+	}
+	return answer{op: c.op, local: openai.ModelObject(model.Name, 0)}
+}
+
+// code is the decision's name in metrics: "admitted", "head", "local", or the error's code.
+func (a answer) code() string {
+	switch {
+	case a.passes && a.admission != "":
+		return "admitted"
+	case a.passes:
+		return "head"
+	case a.refusal != nil:
+		return a.refusal.Code
+	case a.local != nil:
+		return "local"
+	}
+	return "denied"
+}
+
+func (a answer) response() *authv3.CheckResponse {
+	if a.passes {
+		return a.ok()
+	}
+	return a.denied()
+}
+
+func (a answer) ok() *authv3.CheckResponse {
+	ok := &authv3.OkHttpResponse{}
+	if a.admission != "" {
+		ok.Headers = append(ok.Headers, header(envoy.ContextHeader, a.context), header(envoy.EndpointHeader, envoy.ClusterName(a.endpoint)))
+		ok.ResponseHeadersToAdd = limitHeaders(a.standing)
+	}
+	resp := &authv3.CheckResponse{
+		Status:       &rpcstatus.Status{Code: int32(codes.OK)},
+		HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: ok},
+	}
+	if len(a.workers) > 0 {
+		resp.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
+			envoy.DestinationKey: structpb.NewStringValue(strings.Join(a.workers, ",")),
+		}}
+	}
+	return resp
+}
+
+func (a answer) denied() *authv3.CheckResponse {
+	status, body := http.StatusOK, a.local
+	headers := []*corev3.HeaderValueOption{header("content-type", "application/json")}
+	if a.local == nil {
+		e := a.refusal
+		if e == nil { // the zero answer
+			e = openai.Unavailable("the request was not admitted", 0)
+		}
+		status, body, headers = e.Status, e.Body(a.op), nil
+		for _, h := range e.Headers() {
+			headers = append(headers, header(h.Name, h.Value))
+		}
+	}
+	return &authv3.CheckResponse{
+		// Envoy ignores a denial whose status code is OK, and lets the request pass.
+		Status: &rpcstatus.Status{Code: int32(codes.PermissionDenied)},
+		HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{
+			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(status)},
+			Headers: append(headers, limitHeaders(a.standing)...),
+			Body:    string(body),
+		}},
+	}
+}
+
+func limitHeaders(s *limits.Standing) []*corev3.HeaderValueOption {
+	if s == nil {
+		return nil
+	}
+	var out []*corev3.HeaderValueOption
+	for _, h := range openai.RateLimitHeaders("requests", s.Max, s.Remaining, s.Reset) {
+		out = append(out, header(h.Name, h.Value))
+	}
+	return out
+}
+
+// header overwrites, and never appends. It says so in both fields: Envoy 1.37.0 obeyed only the older one.
+func header(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		Header: &corev3.HeaderValue{Key: name, Value: value},
+		//lint:ignore SA1019 an Envoy that reads only this field would append to what the client sent
+		Append:       wrapperspb.Bool(false),
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}
+}

@@ -1,0 +1,345 @@
+package extauthz
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/router"
+)
+
+const policyText = `
+models:
+  - {name: cheap, endpoint: large}
+  - {name: dear, endpoint: large}
+endpoints:
+  - {name: large, allow_fields: [priority]}
+teams:
+  - {name: t1, models: [cheap], limits: [{concurrency: 2}]}
+keys:
+  - {id: k1, team: t1, sha256: KEY}
+  - {id: k2, team: t1, sha256: REVOKED, revoked: true}
+  - {id: k3, team: t1, sha256: EXPIRED, expires: 2020-01-01T00:00:00Z}
+`
+
+// pickerFunc stands for the picker, which has tests of its own.
+type pickerFunc func() (router.Choice, error)
+
+func (f pickerFunc) Pick(time.Time, string, *openai.Request, []byte) (router.Choice, error) {
+	return f()
+}
+
+type records []*usagev1.Record
+
+func (r *records) Append(rec *usagev1.Record) { *r = append(*r, rec) }
+
+type gate struct {
+	*Server
+	key, revoked, expired string
+	records               *records
+	limiter               *limits.Memory
+	verifier              *identity.Verifier
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{records: &records{}, limiter: limits.NewMemory(limits.MemoryConfig{}), verifier: identity.NewVerifier("large")}
+	text := policyText
+	for name, secret := range map[string]*string{"KEY": &g.key, "REVOKED": &g.revoked, "EXPIRED": &g.expired} {
+		s, h := identity.NewKey()
+		*secret = s
+		text = strings.ReplaceAll(text, "sha256: "+name, `sha256: "`+h.String()+`"`)
+	}
+	set, err := policy.Parse("test", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, err := policy.Compile(set, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	current := &policy.Current{}
+	current.Store(snap)
+	minter, err := identity.NewMinter("door-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.verifier.SetKey("door-1", minter.PublicKey())
+	g.Server = New(Config{
+		Policy: current, Limiter: g.limiter, Minter: minter, BodyLimit: 1 << 20, Now: time.Now,
+		Flights:    flight.New(flight.Config{Limiter: g.limiter, Journal: g.records}),
+		Picker:     pickerFunc(func() (router.Choice, error) { return router.Choice{Addrs: []string{"10.0.0.1:1", "10.0.0.2:1"}}, nil }),
+		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	return g
+}
+
+// change is what a test does to a good request.
+type change func(*authv3.AttributeContext_HttpRequest)
+
+// ask is a good request, with what the options change.
+func (g *gate) ask(t *testing.T, ctx context.Context, opts ...change) (*authv3.CheckResponse, error) {
+	t.Helper()
+	h := &authv3.AttributeContext_HttpRequest{
+		Method: "POST", Path: "/v1/chat/completions", RawBody: []byte(`{"model":"cheap","messages":[]}`),
+		Headers: map[string]string{"x-request-id": "r-1", "authorization": "Bearer " + g.key, "content-type": "application/json"},
+	}
+	for _, o := range opts {
+		o(h)
+	}
+	return g.Check(ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: h}}})
+}
+
+func set(name, value string) change {
+	return func(h *authv3.AttributeContext_HttpRequest) { h.Headers[name] = value }
+}
+
+func body(text string) change {
+	return func(h *authv3.AttributeContext_HttpRequest) { h.RawBody = []byte(text) }
+}
+
+func at(method, path string) change {
+	return func(h *authv3.AttributeContext_HttpRequest) { h.Method, h.Path = method, path }
+}
+
+func head() context.Context {
+	return metadata.NewIncomingContext(context.Background(), metadata.Pairs(envoy.CheckKey, envoy.CheckHead))
+}
+
+// denial asserts a refusal in OpenAI's words.
+func denial(t *testing.T, resp *authv3.CheckResponse, status int, code string) {
+	t.Helper()
+	d := resp.GetDeniedResponse()
+	if d == nil || resp.GetStatus().GetCode() == int32(codes.OK) {
+		t.Fatalf("not denied: %v", resp)
+	}
+	var b struct {
+		Error struct{ Code, Type, Message string }
+	}
+	if err := json.Unmarshal([]byte(d.GetBody()), &b); err != nil {
+		t.Fatalf("body %q: %v", d.GetBody(), err)
+	}
+	if int(d.GetStatus().GetCode()) != status || b.Error.Code != code || b.Error.Message == "" {
+		t.Errorf("denied with %d %+v, want %d %s", d.GetStatus().GetCode(), b.Error, status, code)
+	}
+}
+
+func TestAdmitted(t *testing.T) {
+	g := newGate(t)
+	resp, err := g.ask(t, t.Context(), set(envoy.ClientRequestIDHeader, "mine"))
+	if err != nil || resp.GetStatus().GetCode() != int32(codes.OK) {
+		t.Fatal(resp, err)
+	}
+	got := map[string]string{}
+	for _, h := range resp.GetOkResponse().GetHeaders() {
+		got[h.GetHeader().GetKey()] = h.GetHeader().GetValue()
+	}
+	if got[envoy.EndpointHeader] != envoy.ClusterName("large") || len(got) != 2 {
+		t.Errorf("headers %v", got)
+	}
+	c, err := g.verifier.Verify(got[envoy.ContextHeader], time.Now())
+	if err != nil || c.Admission != "r-1" || c.Key != "k1" || c.Team != "t1" || c.Model != "cheap" {
+		t.Errorf("context %+v, %v", c, err)
+	}
+	if d := resp.GetDynamicMetadata().GetFields()[envoy.DestinationKey].GetStringValue(); d != "10.0.0.1:1,10.0.0.2:1" {
+		t.Errorf("destination %q", d)
+	}
+	if n := len(resp.GetOkResponse().GetResponseHeadersToAdd()); n != 3 {
+		t.Errorf("%d rate-limit headers, want 3", n)
+	}
+	if r := *g.records; len(r) != 1 || r[0].GetKind() != "admitted" || r[0].GetKey() != "k1" || r[0].GetClientRequestId() != "mine" {
+		t.Errorf("records %v", r)
+	}
+}
+
+func TestRefusalsCountNothing(t *testing.T) {
+	g := newGate(t)
+	for name, c := range map[string]struct {
+		opts   []change
+		status int
+		code   string
+	}{
+		"no key":                        {[]change{set("authorization", "")}, 401, "invalid_api_key"},
+		"another scheme":                {[]change{set("authorization", "Basic "+g.key)}, 401, "invalid_api_key"},
+		"scheme alone":                  {[]change{set("authorization", "Bearer")}, 401, "invalid_api_key"},
+		"two keys in one header":        {[]change{set("authorization", "Bearer "+g.key+",Bearer "+g.key)}, 401, "invalid_api_key"},
+		"revoked":                       {[]change{set("authorization", "Bearer "+g.revoked)}, 401, "invalid_api_key"},
+		"expired":                       {[]change{set("authorization", "Bearer "+g.expired)}, 401, "invalid_api_key"},
+		"good and garbage":              {[]change{set("x-api-key", "nope")}, 401, "invalid_api_key"},
+		"good and another good form":    {[]change{set("x-api-key", g.revoked)}, 401, "invalid_api_key"},
+		"no request id":                 {[]change{set("x-request-id", "")}, 503, "unavailable"},
+		"unknown path without key":      {[]change{at("POST", "/admin"), set("authorization", "")}, 401, "invalid_api_key"},
+		"unknown path":                  {[]change{at("POST", "/admin")}, 404, "unknown_url"},
+		"path parameter":                {[]change{at("POST", "/v1/chat/completions;a=b")}, 404, "unknown_url"},
+		"trailing slash":                {[]change{at("POST", "/v1/chat/completions/")}, 404, "unknown_url"},
+		"wrong method":                  {[]change{at("GET", "/v1/chat/completions")}, 405, "method_not_allowed"},
+		"model in the query":            {[]change{at("POST", "/v1/chat/completions?MODEL=x")}, 400, "invalid_body"},
+		"escaped model in the query":    {[]change{at("POST", "/v1/chat/completions?a=b&mo%64el=x")}, 400, "invalid_body"},
+		"semicolons in the query":       {[]change{at("POST", "/v1/chat/completions?a;model=x")}, 400, "invalid_body"},
+		"malformed query":               {[]change{at("POST", "/v1/chat/completions?%zz")}, 400, "invalid_body"},
+		"no type":                       {[]change{set("content-type", "")}, 415, "unsupported_media_type"},
+		"two types":                     {[]change{set("content-type", "application/json,application/json")}, 415, "unsupported_media_type"},
+		"form":                          {[]change{set("content-type", "multipart/form-data; boundary=x")}, 415, "unsupported_media_type"},
+		"compressed":                    {[]change{set("content-encoding", "gzip")}, 415, "unsupported_media_type"},
+		"not allowed":                   {[]change{body(`{"model":"dear"}`)}, 403, "model_not_allowed"},
+		"unknown":                       {[]change{body(`{"model":"none"}`)}, 404, "model_not_found"},
+		"broken":                        {[]change{body(`{"model":"cheap"`)}, 400, "invalid_body"},
+		"steers the engine":             {[]change{body(`{"model":"cheap","cache_salt":"x"}`)}, 400, "invalid_body"},
+		"one model that is not allowed": {[]change{at("GET", "/v1/models/dear"), body("")}, 403, "model_not_allowed"},
+		"one model that is not there":   {[]change{at("GET", "/v1/models/none"), body("")}, 404, "model_not_found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, err := g.ask(t, t.Context(), c.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			denial(t, resp, c.status, c.code)
+			if strings.Contains(resp.String(), g.key) || strings.Contains(resp.String(), g.revoked) {
+				t.Error("the answer echoes a key")
+			}
+		})
+	}
+	if n := len(*g.records) + g.Flights.Len() + len(g.limiter.InFlight()); n != 0 {
+		t.Errorf("refusals left %v, %d flights, leases %v", *g.records, g.Flights.Len(), g.limiter.InFlight())
+	}
+}
+
+func TestTheSameKeyInBothHeadersIsOneKey(t *testing.T) {
+	g := newGate(t)
+	if resp, err := g.ask(t, t.Context(), set("x-api-key", g.key)); err != nil || resp.GetOkResponse() == nil {
+		t.Fatal(resp, err)
+	}
+}
+
+func TestAllowedFieldPasses(t *testing.T) {
+	g := newGate(t)
+	if resp, err := g.ask(t, t.Context(), body(`{"model":"cheap","priority":1}`)); err != nil || resp.GetOkResponse() == nil {
+		t.Fatal(resp, err)
+	}
+}
+
+func TestModelsAreThoseOfTheKey(t *testing.T) {
+	g := newGate(t)
+	resp, err := g.ask(t, t.Context(), at("GET", "/v1/models"), body(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := resp.GetDeniedResponse()
+	var list struct{ Data []struct{ ID string } }
+	if err := json.Unmarshal([]byte(d.GetBody()), &list); err != nil || d.GetStatus().GetCode() != 200 ||
+		resp.GetStatus().GetCode() == int32(codes.OK) || len(list.Data) != 1 || list.Data[0].ID != "cheap" {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	if len(*g.records) != 0 {
+		t.Error("a list of models opened a flight")
+	}
+}
+
+func TestHeadCheckCountsNothingAndGivesNothing(t *testing.T) {
+	g := newGate(t)
+	resp, err := g.ask(t, head(), body(""))
+	if err != nil || resp.GetOkResponse() == nil {
+		t.Fatal(resp, err)
+	}
+	if len(resp.GetOkResponse().GetHeaders()) != 0 || resp.GetDynamicMetadata() != nil || len(*g.records) != 0 || len(g.limiter.InFlight()) != 0 {
+		t.Errorf("a check on headers gave or counted something: %v", resp)
+	}
+	resp, _ = g.ask(t, head(), set("authorization", "Bearer nope"))
+	denial(t, resp, 401, "invalid_api_key")
+	resp, _ = g.ask(t, head(), set("content-length", "1048577"))
+	denial(t, resp, 413, "body_too_large")
+	resp, _ = g.ask(t, head(), set("content-type", "text/plain"))
+	denial(t, resp, 415, "unsupported_media_type")
+}
+
+func TestAskedTwiceCountsOnce(t *testing.T) {
+	g := newGate(t)
+	for range 5 {
+		if resp, err := g.ask(t, t.Context()); err != nil || resp.GetOkResponse() == nil {
+			t.Fatal(resp, err)
+		}
+	}
+	if len(*g.records) != 1 || g.Flights.Len() != 1 {
+		t.Errorf("%d records, %d flights", len(*g.records), g.Flights.Len())
+	}
+	for id, n := range g.limiter.InFlight() {
+		if n != 1 {
+			t.Errorf("%s holds %d leases", id, n)
+		}
+	}
+}
+
+func TestLimitRefusesInTheClientsWords(t *testing.T) {
+	g := newGate(t)
+	for _, id := range []string{"a", "b"} {
+		if resp, err := g.ask(t, t.Context(), set("x-request-id", id)); err != nil || resp.GetOkResponse() == nil {
+			t.Fatal(resp, err)
+		}
+	}
+	resp, _ := g.ask(t, t.Context(), set("x-request-id", "c"))
+	denial(t, resp, 429, "concurrency_limit_exceeded")
+	got := map[string]string{}
+	for _, h := range resp.GetDeniedResponse().GetHeaders() {
+		got[h.GetHeader().GetKey()] = h.GetHeader().GetValue()
+	}
+	for _, name := range []string{"retry-after", "retry-after-ms", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"} {
+		if got[name] == "" {
+			t.Errorf("%s is missing in %v", name, got)
+		}
+	}
+}
+
+func TestNoWorkerFreesEverythingAndIsJournaled(t *testing.T) {
+	g := newGate(t)
+	g.Picker = pickerFunc(func() (router.Choice, error) { return router.Choice{}, errors.New("no worker is ready") })
+	resp, err := g.ask(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	denial(t, resp, 503, "overloaded")
+	r := *g.records
+	if len(r) != 2 || r[1].GetOutcome() != "not_served" || r[1].GetStatus() != 503 || g.Flights.Len() != 0 || len(g.limiter.InFlight()) != 0 {
+		t.Errorf("records %v, %d flights, leases %v", r, g.Flights.Len(), g.limiter.InFlight())
+	}
+}
+
+// TestDoneContextIsNoYes: Envoy may believe an OK that comes after it has given up.
+func TestDoneContextIsNoYes(t *testing.T) {
+	g := newGate(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	g.Picker = pickerFunc(func() (router.Choice, error) {
+		cancel()
+		return router.Choice{Addrs: []string{"10.0.0.1:1"}}, nil
+	})
+	resp, err := g.ask(t, ctx)
+	if err == nil || resp != nil {
+		t.Fatalf("answered %v", resp)
+	}
+	if g.Flights.Len() != 0 || len(g.limiter.InFlight()) != 0 {
+		t.Errorf("%d flights, leases %v", g.Flights.Len(), g.limiter.InFlight())
+	}
+}
+
+func TestWithoutPolicyNothingPasses(t *testing.T) {
+	g := newGate(t)
+	g.Policy = &policy.Current{}
+	resp, _ := g.ask(t, t.Context())
+	denial(t, resp, 503, "unavailable")
+	denial(t, answer{}.response(), 503, "unavailable") // the zero answer
+}

@@ -1,0 +1,106 @@
+package extauthz
+
+import (
+	"mime"
+	"net/url"
+	"strconv"
+	"strings"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/openai"
+)
+
+// question is what a request asks, in our words. Header values are as Envoy gives them: a header sent twice arrives
+// joined by a comma, which no key, type or encoding that we accept contains.
+type question struct {
+	id              string // Envoy's own, so that it is unique
+	clientRequestID string
+	method, path    string
+	query           string
+	authorization   string
+	apiKey          string
+	contentType     string
+	contentEncoding string
+	contentLength   int64 // -1: not told
+	body            []byte
+}
+
+func questionOf(req *authv3.CheckRequest) question {
+	h := req.GetAttributes().GetRequest().GetHttp()
+	headers := h.GetHeaders()
+	path, query, _ := strings.Cut(h.GetPath(), "?")
+	length, err := strconv.ParseInt(headers["content-length"], 10, 64)
+	if err != nil {
+		length = -1
+	}
+	return question{
+		id:              headers["x-request-id"],
+		clientRequestID: headers[envoy.ClientRequestIDHeader],
+		method:          h.GetMethod(),
+		path:            path,
+		query:           query,
+		authorization:   headers["authorization"],
+		apiKey:          headers["x-api-key"],
+		contentType:     headers["content-type"],
+		contentEncoding: headers["content-encoding"],
+		contentLength:   length,
+		body:            h.GetRawBody(),
+	}
+}
+
+// credential hashes the one key that the request carries. A client may send it in both headers, as some SDKs do, but
+// not two different ones.
+func (q question) credential() (identity.Hash, bool) {
+	var secrets []string
+	if q.authorization != "" {
+		scheme, rest, _ := strings.Cut(q.authorization, " ")
+		if !strings.EqualFold(scheme, "bearer") {
+			return identity.Hash{}, false
+		}
+		secrets = append(secrets, strings.Trim(rest, " "))
+	}
+	if q.apiKey != "" {
+		secrets = append(secrets, q.apiKey)
+	}
+	if len(secrets) == 0 {
+		return identity.Hash{}, false
+	}
+	first, ok := identity.ParseKey(secrets[0])
+	for _, s := range secrets[1:] {
+		if h, fits := identity.ParseKey(s); !fits || h != first {
+			return identity.Hash{}, false
+		}
+	}
+	return first, ok
+}
+
+// checkQuery refuses a query that names a model: it would not be the one that is checked. Other parameters pass.
+func (q question) checkQuery() *openai.Error {
+	if q.query == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(q.query)
+	if err != nil {
+		return openai.InvalidBody("", "the query string is malformed")
+	}
+	for name := range values {
+		if strings.EqualFold(name, "model") {
+			return openai.InvalidBody("model", "the model belongs into the body, not into the query string")
+		}
+	}
+	return nil
+}
+
+// checkType demands JSON in plain bytes.
+func (q question) checkType() *openai.Error {
+	if t, _, err := mime.ParseMediaType(q.contentType); err != nil || t != "application/json" {
+		return openai.UnsupportedMediaType(q.contentType)
+	}
+	if q.contentEncoding != "" && !strings.EqualFold(q.contentEncoding, "identity") {
+		return openai.UnsupportedMediaType("content-encoding " + q.contentEncoding)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+// Package extauthz is the door's admission: Envoy's ext_authz service. It turns a CheckRequest into a question, asks
+// the policy, the limiter and the picker, opens the flight, and turns the answer into a CheckResponse.
+//
+// It promises that a request passes only with a known key, a permitted model and room within every limit, that what it
+// says is the only identity a request carries from then on, and that a refusal changes no counter. It fails closed: any
+// doubt, a done context among them, is a refusal. It does not watch what becomes of the request: package extproc does.
+package extauthz
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/router"
+)
+
+// Picker names the workers for an admitted request and books the first of them.
+type Picker interface {
+	// Pick answers with at least one address, or with an error that says in a sentence why no worker takes it.
+	Pick(now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error)
+}
+
+// Config is all that admission needs; every field but Picker is required.
+type Config struct {
+	Policy  *policy.Current
+	Limiter limits.Limiter
+	Flights *flight.Table
+	Minter  *identity.Minter
+	// Picker names the worker in the admission's answer; nil: a picker of its own follows in Envoy's chain.
+	Picker Picker
+	// BodyLimit in bytes, so that a body that Envoy would refuse is refused on its content-length.
+	BodyLimit  int64
+	Now        func() time.Time
+	Registerer prometheus.Registerer
+	Log        *slog.Logger
+}
+
+// Server answers Envoy's checks.
+type Server struct {
+	authv3.UnimplementedAuthorizationServer
+	Config
+	metrics *metrics
+}
+
+// New makes the service.
+func New(c Config) *Server {
+	return &Server{Config: c, metrics: newMetrics(c.Registerer)}
+}
+
+// Register adds the service to a gRPC server.
+func (s *Server) Register(g *grpc.Server) { authv3.RegisterAuthorizationServer(g, s) }
+
+// Check answers one request. Envoy asks on headers alone where the body is large, and then with the body: which of the
+// two it is, Envoy's configuration says in the call's metadata, where no client can reach.
+func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	began := s.Now()
+	q := questionOf(req)
+	var a answer
+	if headOnly(ctx) {
+		a = s.head(q)
+	} else {
+		a = s.admit(ctx, q)
+	}
+	if err := ctx.Err(); err != nil {
+		// Envoy has given up on us; an OK that arrives late may still be believed.
+		s.abandon(a)
+		return nil, status.FromContextError(err).Err()
+	}
+	s.metrics.decided(a, s.Now().Sub(began))
+	return a.response(), nil
+}
+
+func headOnly(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	v := md.Get(envoy.CheckKey)
+	return len(v) == 1 && v[0] == envoy.CheckHead
+}
+
+// abandon ends the flight that an answer opened which nobody will hear.
+func (s *Server) abandon(a answer) {
+	s.metrics.decisions.WithLabelValues("abandoned").Inc()
+	if a.admission != "" {
+		s.Flights.End(a.admission, notServed(codes.Canceled.String(), 0, s.Now()))
+	}
+}
