@@ -5,9 +5,9 @@ type findings struct {
 	counts   [counters]int64
 	has      [counters]bool
 	choices  int   // elements of choices
-	index    int64 // of the last choice
+	index    int64 // of the choice, if there is one only
 	content  bool  // something generated
-	running  bool  // the completion count may still grow
+	running  bool  // the completion count may not be the last word
 	terminal bool
 	failed   bool
 	cut      bool // the error's code is upstream_cut
@@ -46,11 +46,8 @@ func (f *findings) container(s slot, c byte) {
 	switch {
 	case s < counters, s.isUsage() && c == '[':
 		f.bad = true
-	case s == startUsage:
-		f.running = true
 	case s == choice && c == '{':
 		f.choices++
-		f.index = 0
 	case s == errorObject:
 		f.failed = true
 	case s == content && c == '{':

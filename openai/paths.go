@@ -19,7 +19,6 @@ const (
 	root
 	comment // the object of a shim's comment
 	usageObject
-	startUsage // the usage of message_start: its output count is only a beginning
 	inputDetails
 	outputDetails
 	choice
@@ -48,7 +47,7 @@ func child(op Op, parent slot, key []byte) slot {
 	switch parent {
 	case root:
 		return ofRoot(op, key)
-	case usageObject, startUsage:
+	case usageObject:
 		return ofUsage(op, key)
 	case inputDetails:
 		return only(key, "cached_tokens", cachedTokens)
@@ -63,7 +62,7 @@ func child(op Op, parent slot, key []byte) slot {
 	case response:
 		return ofResponse(key)
 	case message:
-		return only(key, "usage", startUsage)
+		return only(key, "usage", usageObject)
 	case errorObject:
 		return only(key, "code", errorCode)
 	}

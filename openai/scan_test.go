@@ -115,6 +115,8 @@ func TestScanRefuses(t *testing.T) {
 		{"line feed in a string", "{\"model\":\"a\nb\"}", "control character in a string, at byte 11"},
 		{"control character beyond eight bytes", "{\"model\":\"12345678901234\x1f\"}", "control character"},
 		{"not UTF-8", "{\"model\":\"m\",\"a\":\"x\xff\"}", "not UTF-8, at byte 19"},
+		{"not UTF-8, in the middle of a long text", "{\"model\":\"m\",\"a\":\"" + deep("x", 40) + "\xff" + deep("y", 40) + "\"}", "not UTF-8, at byte 58"},
+		{"not UTF-8, before an escape", "{\"model\":\"m\",\"a\":\"" + deep("x", 9) + "\xff" + deep("y", 14) + "\\n" + deep("z", 24) + "\"}", "not UTF-8"},
 		{"overlong UTF-8", "{\"model\":\"m\",\"a\":\"\xc0\xaf\"}", "not UTF-8"},
 		{"surrogate in UTF-8", "{\"model\":\"m\",\"a\":\"\xed\xa0\x80\"}", "not UTF-8"},
 		{"UTF-8 cut by an escape", "{\"model\":\"m\",\"a\":\"\xc3\\n\xa9\"}", "not UTF-8"},

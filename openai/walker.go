@@ -13,6 +13,7 @@ type walker struct {
 
 	inKey   bool
 	escaped bool     // the byte before was a backslash
+	slashed bool     // the string has a backslash
 	some    bool     // the string is not empty
 	kept    [64]byte // the key, string or scalar so far
 	length  int      // above len(kept): too long to mean anything
@@ -152,10 +153,7 @@ func (w *walker) skipOver(p []byte, i int) int {
 }
 
 func (w *walker) beginString(key bool) {
-	w.state, w.inKey, w.some, w.length = inString, key, false, 0
-	if w.skip > 0 {
-		w.slot = ignored
-	}
+	w.state, w.inKey, w.slashed, w.some, w.length = inString, key, false, false, 0
 }
 
 // readString goes on in a string; the opening quote is past.
@@ -174,7 +172,7 @@ func (w *walker) readString(p []byte, i int) int {
 	case '"':
 		w.endString()
 	case '\\':
-		w.escaped = true
+		w.escaped, w.slashed = true, true
 		w.keep('\\')
 	default:
 		w.state = broken
@@ -196,12 +194,16 @@ func (w *walker) endString() {
 
 // keySlot says what the key just read means.
 func (w *walker) keySlot() slot {
-	if w.length > len(w.kept) {
+	parent := w.open[w.depth-1]
+	switch {
+	case w.length > len(w.kept):
 		return ignored
+	case !w.slashed:
+		return child(w.op, parent, w.token())
 	}
 	var room [len(w.kept)]byte
 	key, _ := unescape(room[:0], w.token())
-	return child(w.op, w.open[w.depth-1], key)
+	return child(w.op, parent, key)
 }
 
 // readScalar goes on in a number, true, false or null.
