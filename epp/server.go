@@ -1,0 +1,55 @@
+package epp
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spokegate/spokegate/flight"
+)
+
+// Flights takes a booking along with the flight of an admission, so that it ends when the flight does.
+type Flights interface {
+	// Book answers false where there is no such flight: the booking then ends with the stream.
+	Book(admission string, b flight.Booking) bool
+}
+
+// Server speaks the Endpoint Picker Protocol in full duplex.
+type Server struct {
+	extprocv3.UnimplementedExternalProcessorServer
+	// Picker answers; required.
+	Picker *Picker
+	// Endpoint that this picker serves; empty: the endpoint that the door's admission wrote into the headers.
+	Endpoint string
+	// Flights of our own door; nil behind other gateways.
+	Flights Flights
+	// BodyLimit in bytes: a longer request is refused with 413, since nothing else bounds what a stream holds.
+	BodyLimit int64
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// Process serves one request. A booking that no flight took ends with it.
+func (s *Server) Process(rpc extprocv3.ExternalProcessor_ProcessServer) error {
+	st := stream{server: s}
+	defer st.end()
+	for {
+		req, err := rpc.Recv()
+		if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, resp := range st.take(req) {
+			if err := rpc.Send(resp); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package epp
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/prompt"
+)
+
+// stream is one request in the protocol: messages in, answers out, no I/O.
+//
+// In full duplex nothing goes on until we answer, and nothing times out: every phase must be answered exactly once.
+// Headers are answered only when the body is whole, since the pick depends on it; then the body, and then trailers.
+type stream struct {
+	server  *Server
+	headers map[string]string // of the request, the few that matter
+	subset  []string
+	body    []byte
+	picked  bool
+	booking flight.Booking // held here, because no flight took it
+}
+
+// take answers one message.
+func (st *stream) take(req *extprocv3.ProcessingRequest) []*extprocv3.ProcessingResponse {
+	switch r := req.GetRequest().(type) {
+	case *extprocv3.ProcessingRequest_RequestHeaders:
+		return st.requestHeaders(r.RequestHeaders, req.GetMetadataContext())
+	case *extprocv3.ProcessingRequest_RequestBody:
+		return st.requestBody(r.RequestBody)
+	case *extprocv3.ProcessingRequest_RequestTrailers:
+		return st.pick(endTrailers)
+	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		st.served(req.GetMetadataContext())
+		return []*extprocv3.ProcessingResponse{{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
+			ResponseHeaders: &extprocv3.HeadersResponse{}}}}
+	case *extprocv3.ProcessingRequest_ResponseBody:
+		if st.booking != nil && len(r.ResponseBody.GetBody()) > 0 {
+			st.booking.FirstByte()
+		}
+		return []*extprocv3.ProcessingResponse{responseChunk(r.ResponseBody.GetBody(), r.ResponseBody.GetEndOfStream())}
+	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		return []*extprocv3.ProcessingResponse{{Response: &extprocv3.ProcessingResponse_ResponseTrailers{
+			ResponseTrailers: &extprocv3.TrailersResponse{}}}}
+	}
+	return nil
+}
+
+func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) []*extprocv3.ProcessingResponse {
+	st.headers = map[string]string{}
+	for _, v := range h.GetHeaders().GetHeaders() {
+		switch k := v.GetKey(); k {
+		case ":path", ":method", "x-request-id", envoy.EndpointHeader:
+			st.headers[k] = headerValue(v)
+		}
+	}
+	st.subset = subset(md)
+	if h.GetEndOfStream() {
+		return st.pick(endHeaders)
+	}
+	return nil
+}
+
+func (st *stream) requestBody(b *extprocv3.HttpBody) []*extprocv3.ProcessingResponse {
+	if st.picked {
+		return nil // a second end of stream: the body was answered whole
+	}
+	if int64(len(st.body)+len(b.GetBody())) > st.server.BodyLimit {
+		return immediate(openai.BodyTooLarge(st.server.BodyLimit), st.op())
+	}
+	st.body = append(st.body, b.GetBody()...)
+	if b.GetEndOfStream() {
+		return st.pick(endBody)
+	}
+	return nil
+}
+
+func (st *stream) op() openai.Op {
+	path, _, _ := strings.Cut(st.headers[":path"], "?")
+	op, _, _ := openai.Route(http.MethodPost, path)
+	return op
+}
+
+// ending is the phase that a request ended with, and so which phases wait for an answer.
+type ending uint8
+
+const (
+	endHeaders ending = iota
+	endBody
+	endTrailers
+)
+
+// pick answers every phase of the request at once.
+func (st *stream) pick(end ending) []*extprocv3.ProcessingResponse {
+	if st.picked {
+		return nil
+	}
+	now := st.server.Now()
+	choice, err := st.server.Picker.pick(now, st.endpoint(), st.text(), st.subset)
+	if err != nil {
+		return immediate(openai.Overloaded(err.Error(), time.Second), st.op())
+	}
+	st.picked = true
+	if f := st.server.Flights; f == nil || !f.Book(st.headers["x-request-id"], choice.Booking) {
+		st.booking = choice.Booking
+	}
+	out := []*extprocv3.ProcessingResponse{named(choice.Addrs)}
+	if end != endHeaders {
+		out = append(out, requestChunks(st.body, end == endBody)...)
+	}
+	if end == endTrailers {
+		out = append(out, &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{
+			RequestTrailers: &extprocv3.TrailersResponse{}}})
+	}
+	st.body = nil
+	return out
+}
+
+func (st *stream) endpoint() string {
+	if st.server.Endpoint != "" {
+		return st.server.Endpoint
+	}
+	return envoy.EndpointOf(st.headers[envoy.EndpointHeader])
+}
+
+// text is what the prefix is searched by: the rendered prompt, or the body as it is where it is none of ours.
+func (st *stream) text() []byte {
+	op := st.op()
+	req, err := openai.Scan(op, st.body)
+	if err != nil {
+		return st.body
+	}
+	return prompt.Render(nil, op, req, st.body)
+}
+
+// served moves the booking to the worker that took the request, where a retry changed it.
+func (st *stream) served(md *corev3.Metadata) {
+	if st.booking == nil {
+		return
+	}
+	if addr := md.GetFilterMetadata()[envoy.LBNamespace].GetFields()[envoy.ServedKey].GetStringValue(); addr != "" {
+		st.booking.Serving(addr)
+	}
+}
+
+func (st *stream) end() {
+	if st.booking != nil {
+		st.booking.Release()
+		st.booking = nil
+	}
+}
