@@ -1,0 +1,100 @@
+// Command spokegate is the one binary of the project: a subcommand a role.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const usageText = `spokegate: the door before your GPUs
+
+  spokegate up            a door, Envoy and three simulated workers on this machine
+  spokegate door          the services beside one Envoy: admission, metering, picking, and Envoy's own configuration
+  spokegate worker        a shim before one engine
+  spokegate sim           the simulated engine
+  spokegate policy        check a policy file, print its JSON schema
+  spokegate key new       make a key
+  spokegate usage tail    follow the usage records
+  spokegate envoy print   show Envoy's configuration
+
+spokegate COMMAND -h tells its flags.
+`
+
+// role runs until its work is done or ctx is.
+type role func(ctx context.Context, args []string) error
+
+var roles = map[string]role{
+	"up": runUp, "door": runDoor, "worker": runWorker, "sim": runSim,
+	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+func run(ctx context.Context, args []string) int {
+	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" || args[0] == "help" {
+		fmt.Print(usageText)
+		return 0
+	}
+	r, ok := roles[args[0]]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "spokegate: there is no command %q\n\n%s", args[0], usageText)
+		return 2
+	}
+	err := r(ctx, args[1:])
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.Is(err, errUsage):
+		return 2 // the flag package has said what is wrong
+	}
+	fmt.Fprintf(os.Stderr, "spokegate %s: %v\n", args[0], err)
+	return 1
+}
+
+// errUsage marks a command line that was explained to the user already.
+var errUsage = errors.New("usage")
+
+// parse reads a role's flags; what follows them must be exactly the named arguments.
+func parse(f *flag.FlagSet, args []string, names ...string) error {
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return errUsage
+	}
+	if f.NArg() != len(names) {
+		fmt.Fprintf(os.Stderr, "usage: spokegate %s [flags]", f.Name())
+		for _, n := range names {
+			fmt.Fprintf(os.Stderr, " %s", n)
+		}
+		fmt.Fprintln(os.Stderr)
+		return errUsage
+	}
+	return nil
+}
+
+// pickSub takes a subcommand off args.
+func pickSub(name string, args []string, subs map[string]role) (role, []string, error) {
+	if len(args) > 0 {
+		if r, ok := subs[args[0]]; ok {
+			return r, args[1:], nil
+		}
+	}
+	fmt.Fprintf(os.Stderr, "usage: spokegate %s", name)
+	sep := " "
+	for s := range subs {
+		fmt.Fprint(os.Stderr, sep, s)
+		sep = "|"
+	}
+	fmt.Fprintln(os.Stderr)
+	return nil, nil, errUsage
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spokegate/spokegate/envoy"
+)
+
+// upFlags are those of the door, and what else `up` starts.
+type upFlags struct {
+	door    doorFlags
+	workers int
+	attach  string
+	rates   string
+	envoy   string // binary
+	drain   time.Duration
+}
+
+func (u *upFlags) register(f *flag.FlagSet) {
+	u.door.register(f)
+	f.IntVar(&u.workers, "workers", 3, "`number` of simulated workers")
+	f.StringVar(&u.attach, "attach", "", "`URL` of an OpenAI-compatible engine that runs already: one worker before it, instead of simulated ones")
+	f.StringVar(&u.rates, "rates", "", "rate `file` of the simulated engines")
+	f.StringVar(&u.envoy, "envoy", "", "Envoy's `binary` (default: .tools/envoy/envoy, then PATH)")
+	f.DurationVar(&u.drain, "drain", 5*time.Second, "how long running requests may go on after Ctrl-C")
+}
+
+// runUp starts everything on this machine, keeps it running, and stops it in order.
+func runUp(ctx context.Context, args []string) error {
+	var u upFlags
+	f := flag.NewFlagSet("up", flag.ContinueOnError)
+	u.register(f)
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	site, err := prepare(ctx, &u)
+	if err != nil {
+		return err
+	}
+	defer site.close()
+
+	var g group
+	defer func() {
+		say("stopping")
+		g.stop()
+		say("stopped")
+	}()
+	door := site.child("door", site.doorArgs(u)...)
+	g.start(door)
+	proxy := site.command("envoy", envoy.Command(site.envoy, u.door.envoy, site.bootstrap))
+	g.start(proxy)
+	workers := site.workers(u)
+	g.start(workers...)
+	say("starting the door, Envoy and %s", plural(len(workers), "worker"))
+	for _, c := range append([]*child{door, proxy}, workers...) {
+		say("  %-10s log %s", c.name, c.log)
+	}
+	if err := awaitReady(ctx, u.door.ops, u.door.envoy.Listen); err != nil {
+		return err
+	}
+	if err := site.writeEnv(u.door.envoy.Listen); err != nil {
+		return err
+	}
+	site.welcome(u)
+	<-ctx.Done()
+	return nil
+}
+
+func say(format string, args ...any) {
+	fmt.Printf("spokegate: "+format+"\n", args...)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// doorArgs repeats our own flags to the door's process.
+func (s *site) doorArgs(u upFlags) []string {
+	d := u.door
+	return []string{"door", "-name", d.name, "-spoke", d.spoke, "-dir", s.dir, "-policy", s.policy,
+		"-join-token-file", s.joinToken, "-ops", d.ops, "-picker", d.picker, "-listen", d.envoy.Listen, "-admin", d.envoy.Admin}
+}
+
+// workers are the shims: one before an attached engine, or one for each simulated engine.
+func (s *site) workers(u upFlags) []*child {
+	n := u.workers
+	if u.attach != "" {
+		n = 1
+	}
+	var out []*child
+	for i := range n {
+		endpoint := s.endpoints[i%len(s.endpoints)]
+		name := fmt.Sprintf("worker-%d", i+1)
+		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
+			"-doors", "unix:" + filepath.Join(s.dir, "run", "fleet.sock"), "-join-token-file", s.joinToken, "-drain", u.drain.String()}
+		if u.attach != "" {
+			args = append(args, "-attach", u.attach)
+		} else if u.rates != "" {
+			args = append(args, "-rates", u.rates)
+		}
+		out = append(out, s.child(name, args...))
+	}
+	return out
+}
+
+// child is one of our own roles.
+func (s *site) child(name string, args ...string) *child {
+	return s.command(name, append([]string{s.self}, args...))
+}
+
+func (s *site) command(name string, argv []string) *child {
+	return &child{name: name, argv: argv, log: filepath.Join(s.dir, "log", name+".log"), say: say}
+}
+
+// welcome says what a user can do now.
+func (s *site) welcome(u upFlags) {
+	model := s.models[0]
+	fmt.Printf(`
+The door is open at %s
+
+  . %s
+  curl -N "$SPOKEGATE_URL/v1/chat/completions" -H "Authorization: Bearer $SPOKEGATE_KEY" \
+    -H 'Content-Type: application/json' \
+    -d '{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello"}]}'
+
+usage records:  %s usage tail -dir %s
+policy:         %s (edit it while this runs)
+health:         http://%s/readyz   metrics: /metrics   Envoy: http://%s
+Ctrl-C stops everything.
+`, "http://"+u.door.envoy.Listen, shellQuote(s.envFile), model, shellQuote(s.self), shellQuote(s.dir), s.policy, u.door.ops, u.door.envoy.Admin)
+	if s.key == "" {
+		fmt.Printf("\nThis policy holds only hashes of keys: set SPOKEGATE_KEY to one of yours, or make one with `%s key new`.\n", filepath.Base(os.Args[0]))
+	}
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/policy"
+)
+
+// site is the folder that `up` works in and what it found or made there, with every path absolute.
+type site struct {
+	dir       string
+	self      string // our own binary
+	envoy     string // Envoy's
+	bootstrap string
+	policy    string
+	joinToken string
+	envFile   string
+	key       string // empty: not known, since a policy holds only hashes
+	endpoints []string
+	models    []string
+	lock      *os.File
+}
+
+// prepare checks all that can be checked before anything starts, so that what is wrong is one sentence.
+func prepare(ctx context.Context, u *upFlags) (*site, error) {
+	if u.workers < 1 || u.workers > 64 {
+		return nil, fmt.Errorf("-workers %d: want 1 to 64", u.workers)
+	}
+	s, err := openSite(u.door.dir)
+	if err != nil {
+		return nil, err
+	}
+	ok := false
+	defer func() {
+		if !ok {
+			s.close()
+		}
+	}()
+	u.door.dir = s.dir
+	if err := u.door.complete(); err != nil {
+		return nil, err
+	}
+	if s.envoy, err = findEnvoy(u.envoy); err != nil {
+		return nil, err
+	}
+	for name, address := range map[string]string{"listen": u.door.envoy.Listen, "admin": u.door.envoy.Admin, "ops": u.door.ops} {
+		if err := checkFree(name, address); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.loadPolicy(ctx, u); err != nil {
+		return nil, err
+	}
+	if err := s.writeRunFiles(u); err != nil {
+		return nil, err
+	}
+	ok = true
+	return s, nil
+}
+
+// openSite makes the folder and takes its lock: two in one folder would steal each other's sockets.
+func openSite(dir string) (*site, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range []string{dir, filepath.Join(dir, "run"), filepath.Join(dir, "log")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "run", "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("another `spokegate up` runs in %s: stop it, or choose another folder with -dir", dir)
+	}
+	return &site{dir: dir, self: self, lock: lock, envFile: filepath.Join(dir, "env"),
+		bootstrap: filepath.Join(dir, "run", "envoy.json"), joinToken: filepath.Join(dir, "run", "join-token")}, nil
+}
+
+func (s *site) close() { s.lock.Close() }
+
+// findEnvoy looks where the Makefile puts it, and on PATH.
+func findEnvoy(flag string) (string, error) {
+	for _, path := range []string{flag, ".tools/envoy/envoy"} {
+		if path == "" {
+			continue
+		}
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+			return filepath.Abs(path)
+		}
+		if path == flag {
+			return "", fmt.Errorf("-envoy %s: there is no such file", flag)
+		}
+	}
+	path, err := exec.LookPath("envoy")
+	if err != nil {
+		return "", errors.New("Envoy is missing: run `make envoy`, or name its binary with -envoy")
+	}
+	return path, nil
+}
+
+func checkFree(flag, address string) error {
+	lis, err := net.Listen("tcp", address)
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%s is taken by another program: stop it, or choose another address with -%s", address, flag)
+		}
+		return fmt.Errorf("-%s %s: %w", flag, address, err)
+	}
+	return lis.Close()
+}
+
+// loadPolicy takes the user's policy, or makes the demo's with a fresh key.
+func (s *site) loadPolicy(ctx context.Context, u *upFlags) error {
+	s.key = s.knownKey()
+	s.policy = u.door.policy
+	if s.policy == "" {
+		s.policy = filepath.Join(s.dir, "policy.yaml")
+		if err := s.ensureDemo(ctx, u.attach); err != nil {
+			return err
+		}
+	}
+	var err error
+	if s.policy, err = filepath.Abs(s.policy); err != nil {
+		return err
+	}
+	set, snap, err := readPolicy(s.policy)
+	if err != nil {
+		return err
+	}
+	s.endpoints, s.models = endpointNames(snap), modelNames(set)
+	if len(s.endpoints) == 0 || len(s.models) == 0 {
+		return fmt.Errorf("%s: it names no model, so there is nothing to serve", s.policy)
+	}
+	h, ok := identity.ParseKey(s.key)
+	if k := snap.Key(h); !ok || k == nil {
+		s.key = "" // of another policy
+	} else if usable := snap.Models(k); len(usable) > 0 {
+		s.models = []string{usable[0].Name}
+	}
+	return nil
+}
+
+// ensureDemo writes the demo's policy once. Where the key of an earlier run is lost, it makes both anew.
+func (s *site) ensureDemo(ctx context.Context, attach string) error {
+	_, err := os.Stat(s.policy)
+	if err == nil && s.key != "" {
+		return nil
+	}
+	models := []string{"sim-small", "sim-large"}
+	if attach != "" {
+		if models, err = engineModels(ctx, attach); err != nil {
+			return err
+		}
+	}
+	secret, hash := identity.NewKey()
+	s.key = secret
+	text := policy.Demo("demo", models, hash.String())
+	if text == nil {
+		return fmt.Errorf("the engine's models %q cannot be named in a policy as they are; write one and pass it with -policy", models)
+	}
+	if err := os.WriteFile(s.policy, text, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.dir, "policy.schema.json"), policy.Schema(), 0o600)
+}
+
+// knownKey is the user's, or that of an earlier run.
+func (s *site) knownKey() string {
+	if k := os.Getenv("SPOKEGATE_KEY"); k != "" {
+		return k
+	}
+	data, _ := os.ReadFile(s.envFile)
+	for line := range strings.Lines(string(data)) {
+		if k, ok := strings.CutPrefix(strings.TrimSpace(line), "SPOKEGATE_KEY="); ok {
+			return k
+		}
+	}
+	return ""
+}
+
+// writeRunFiles writes what the children read.
+func (s *site) writeRunFiles(u *upFlags) error {
+	boot, err := protojson.Marshal(u.door.envoy.Bootstrap())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.bootstrap, boot, 0o600); err != nil {
+		return err
+	}
+	var token [32]byte
+	_, _ = rand.Read(token[:]) // never fails: see crypto/rand
+	if err := os.WriteFile(s.joinToken, []byte(hex.EncodeToString(token[:])+"\n"), 0o600); err != nil {
+		return err
+	}
+	return s.writeEnv(u.door.envoy.Listen)
+}
+
+// writeEnv tells scripts and SDKs where the door is. It holds the demo's key, so it is for this user only.
+func (s *site) writeEnv(listen string) error {
+	text := fmt.Sprintf("SPOKEGATE_URL=http://%s\nSPOKEGATE_KEY=%s\nSPOKEGATE_DIR=%s\n", listen, s.key, s.dir)
+	tmp := s.envFile + ".new"
+	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, s.envFile)
+}
