@@ -1,0 +1,78 @@
+package test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/spokegate/spokegate/identity"
+)
+
+// policyText is a policy file in the making, with the secrets of its keys.
+type policyText struct {
+	mu      sync.Mutex
+	head    string            // everything but keys
+	fields  map[string]string // of each key, by id: what follows id and sha256
+	secrets map[string]string
+	hashes  map[string]string
+}
+
+// newPolicy takes the part before the keys, and the keys by id: their further fields, such as "team: t1".
+func newPolicy(head string, keys map[string]string) *policyText {
+	p := &policyText{head: strings.TrimSpace(head), fields: map[string]string{}, secrets: map[string]string{}, hashes: map[string]string{}}
+	for id, fields := range keys {
+		p.set(id, fields)
+	}
+	return p
+}
+
+// set adds a key or changes one; its secret stays.
+func (p *policyText) set(id, fields string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.secrets[id] == "" {
+		secret, hash := identity.NewKey()
+		p.secrets[id], p.hashes[id] = secret, hash.String()
+	}
+	p.fields[id] = fields
+}
+
+// key is the secret of a key.
+func (p *policyText) key(id string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.secrets[id] == "" {
+		panic("the test's policy has no key " + id)
+	}
+	return p.secrets[id]
+}
+
+func (p *policyText) yaml() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\nkeys:\n", p.head)
+	for _, id := range slices.Sorted(maps.Keys(p.fields)) {
+		fmt.Fprintf(&b, "  - {id: %s, sha256: %q, %s}\n", id, p.hashes[id], p.fields[id])
+	}
+	return b.String()
+}
+
+// rewrite replaces the policy file at once, as a careful editor does.
+func (u *up) rewrite(t testing.TB, text string) {
+	t.Helper()
+	tmp := u.policyPath + ".new"
+	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(tmp, u.policyPath); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// key is the secret of a key of this installation's policy.
+func (u *up) key(id string) string { return u.policy.key(id) }
