@@ -20,6 +20,8 @@ type flight struct {
 	lapsed    bool          // its lease is gone for good
 	due       time.Time     // of the next renewal while open, of the usage record when ended
 	place     *list.Element // in core.open or core.ended
+	overdue   time.Time     // when the access log counts as lost
+	unseen    *list.Element // in core.unseen; nil: not there
 }
 
 // core is the sequential heart: every method is called under the table's lock, and none blocks. What has to be done
@@ -30,10 +32,12 @@ type core struct {
 	metrics    *metrics
 	grace      time.Duration
 	leaseEvery time.Duration
+	orphan     time.Duration
 
 	flights map[string]*flight
 	open    list.List // of *flight, by due
 	ended   list.List // of *flight, by due; the usage record is not written yet
+	unseen  list.List // of *flight, by overdue: open, its meter broke off, only the access log can say when it is over
 	recent  *recent
 	closed  bool
 }
@@ -78,7 +82,7 @@ func cut(id string) string {
 	return strings.ToValidUTF8(strings.Clone(id[:maxClientID]), "")
 }
 
-// end takes facts. The first ones free what the flight holds.
+// end takes facts. The first conclusive ones free what the flight holds.
 func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 	if facts.empty() {
 		return nil
@@ -89,7 +93,17 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		return nil
 	}
 	f.facts.merge(facts)
+	if !f.facts.conclusive() {
+		if f.unseen == nil {
+			f.overdue = now.Add(c.orphan)
+			f.unseen = c.unseen.PushBack(f)
+		}
+		return nil
+	}
 	if !f.ended {
+		if f.unseen != nil {
+			c.unseen.Remove(f.unseen)
+		}
 		free = []freed{{f.hold, f.booking}}
 		f.ended, f.booking = true, nil
 		f.due = now.Add(c.grace)
@@ -122,11 +136,15 @@ func (c *core) finish(f *flight, now time.Time) {
 	c.recent.end(f.admission.ID)
 }
 
-// expire finishes what has waited long enough for the rest of its facts.
-func (c *core) expire(now time.Time) {
+// expire finishes what has waited long enough for the rest of its facts, and ends what no access log will end.
+func (c *core) expire(now time.Time) (free []freed) {
+	for e := c.unseen.Front(); e != nil && !e.Value.(*flight).overdue.After(now); e = c.unseen.Front() {
+		free = append(free, c.end(e.Value.(*flight).admission.ID, Facts{Lost: logOverdue}, now)...) // takes e out
+	}
 	for e := c.ended.Front(); e != nil && !e.Value.(*flight).due.After(now); e = c.ended.Front() {
 		c.finish(e.Value.(*flight), now)
 	}
+	return free
 }
 
 // finishAll finishes what has ended, without waiting for more.

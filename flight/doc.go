@@ -7,8 +7,9 @@
 // whatever order the facts come, however often, and from however many goroutines. Its lease and its booking are freed at the
 // first fact that says it is over, and once; its lease is renewed until then.
 //
-// Only facts end a flight: what the meter saw, what the access log says, or that neither will come (Facts.Lost, Lose,
-// Close). There is no timer that frees what may still be running. Once a flight has ended, the usage record waits for the
+// Only facts end a flight: the end of the response that the meter saw, what the access log says, or that neither will come
+// (Facts.Lost, Lose, Close). A meter that broke off is no end: its request may run on, until the log says otherwise. There
+// is no timer that frees what may still be running, but one: after Config.Orphan such a log counts as lost. Once a flight has ended, the usage record waits for the
 // other half of the facts, at most Config.Grace.
 //
 // Facts may come before their flight: when a client leaves while it is being admitted, Envoy's log overtakes the admission.

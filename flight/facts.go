@@ -40,6 +40,12 @@ func (f *Facts) merge(g Facts) {
 	}
 }
 
+// conclusive: the request is over. A meter whose stream broke off before the end of the response says only that it will see
+// no more of it: a meter that Envoy has cut off, because it hung, breaks off while the request runs on.
+func (f *Facts) conclusive() bool {
+	return f.Logged != nil || f.Lost != "" || f.Metered != nil && (f.Metered.SawEnd || f.Metered.Report.Terminal)
+}
+
 // settled: nothing that could still come would add to it.
 func (f *Facts) settled() bool { return f.Metered != nil && (f.Logged != nil || f.Lost != "") }
 

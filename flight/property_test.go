@@ -141,7 +141,7 @@ func ask(t *testing.T, r *rig, o *oracle, id string) {
 	if !again {
 		early := o.first()
 		o.opened, o.openedAt = true, r.clock()
-		if !early.empty() || r.core.closed {
+		if early.conclusive() || r.core.closed {
 			o.endedAt = o.openedAt
 		}
 	}
@@ -153,7 +153,7 @@ func ask(t *testing.T, r *rig, o *oracle, id string) {
 func tell(r *rig, o *oracle, id string, f Facts) {
 	if !o.done && !f.empty() {
 		o.facts = append(o.facts, f)
-		if o.opened && o.endedAt.IsZero() {
+		if all := o.first(); o.opened && o.endedAt.IsZero() && all.conclusive() {
 			o.endedAt = r.clock()
 		}
 	}

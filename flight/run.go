@@ -30,9 +30,10 @@ func (t *Table) interval() time.Duration {
 func (t *Table) tick(ctx context.Context) {
 	now := t.cfg.Now()
 	t.mu.Lock()
-	t.core.expire(now)
+	free := t.core.expire(now)
 	due := t.core.renewals(now)
 	t.mu.Unlock()
+	t.free(ctx, free)
 	t.renew(ctx, due)
 }
 

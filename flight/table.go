@@ -40,6 +40,9 @@ type Config struct {
 	Spoke, Door string
 	// Grace is how long an ended flight's record waits for the rest of its facts (2 s).
 	Grace time.Duration
+	// Orphan is how long a flight whose meter broke off waits for its access log (15 min: longer than Envoy lets a request
+	// idle). Envoy sends the log within milliseconds of the end; this is for a log that was lost on the way.
+	Orphan time.Duration
 	// LeaseEvery is the time between renewals of an open flight's lease: a third of the lease's life (10 s).
 	LeaseEvery time.Duration
 	Registerer prometheus.Registerer // nil: none
@@ -49,6 +52,9 @@ type Config struct {
 
 // doorStopped is why flights are lost that are open when the door stops.
 const doorStopped = "door_stopped"
+
+// logOverdue is why flights are lost whose meter broke off and whose access log never came.
+const logOverdue = "log_overdue"
 
 // limiterWait bounds a call to the limiter, which may lie across a network.
 const limiterWait = 2 * time.Second
@@ -66,6 +72,9 @@ func New(cfg Config) *Table {
 	if cfg.Grace <= 0 {
 		cfg.Grace = 2 * time.Second
 	}
+	if cfg.Orphan <= 0 {
+		cfg.Orphan = 15 * time.Minute
+	}
 	if cfg.LeaseEvery <= 0 {
 		cfg.LeaseEvery = 10 * time.Second
 	}
@@ -81,7 +90,7 @@ func New(cfg Config) *Table {
 		cfg.Log.Error("flights run without metrics", "err", err)
 	}
 	return &Table{cfg: cfg, core: core{
-		spoke: cfg.Spoke, journal: cfg.Journal, metrics: m, grace: cfg.Grace, leaseEvery: cfg.LeaseEvery,
+		spoke: cfg.Spoke, journal: cfg.Journal, metrics: m, grace: cfg.Grace, leaseEvery: cfg.LeaseEvery, orphan: cfg.Orphan,
 		flights: map[string]*flight{}, recent: newRecent(),
 	}}
 }

@@ -245,3 +245,36 @@ func (r *rig) await(t *testing.T, fact func() bool) {
 		}
 	}
 }
+
+// A meter that Envoy has cut off breaks off while its request runs on: only the log, or its long absence, ends the flight.
+func TestBrokenMeterIsNoEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		then func(r *rig)
+		want string
+	}{
+		"the log says when":   {func(r *rig) { r.End("a", Facts{Logged: ended()}) }, "complete"},
+		"the log never comes": {func(r *rig) { r.pass(time.Hour); r.pass(time.Minute) }, "upstream_cut"},
+		"Envoy is gone":       {func(r *rig) { r.pass(time.Second); r.Lose(r.clock(), "envoy_gone") }, "upstream_cut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(Config{})
+			r.open("a")
+			broken := whole()
+			broken.SawEnd, broken.Report.Terminal = false, false
+			r.End("a", Facts{Metered: broken})
+			r.pass(time.Minute)
+			if r.freed("a") != 0 || len(r.of("a", "usage")) != 0 {
+				t.Fatalf("a broken meter ended the flight")
+			}
+			c.then(r)
+			r.pass(time.Minute)
+			used := r.of("a", "usage")
+			if len(used) != 1 || used[0].GetOutcome() != c.want || used[0].GetPromptTokens() != 7 || r.freed("a") != 1 {
+				t.Errorf("records %v, freed %d times", used, r.freed("a"))
+			}
+			if n := r.core.unseen.Len(); n != 0 {
+				t.Errorf("%d flights are still watched", n)
+			}
+		})
+	}
+}
