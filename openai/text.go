@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 )
@@ -42,17 +43,18 @@ func stops(w uint64) uint64 {
 
 // stringEnd returns the position after the closing quote of the JSON string whose opening quote is at i; len(b) when it is not closed.
 func stringEnd(b []byte, i int) int {
-	for i++; i < len(b); {
-		i, _ = stringStop(b, i)
-		switch {
-		case i >= len(b):
+	for i++; i < len(b); i++ {
+		q := bytes.IndexByte(b[i:], '"')
+		if q < 0 {
 			return len(b)
-		case b[i] == '"':
+		}
+		i += q
+		back := i
+		for b[back-1] == '\\' {
+			back--
+		}
+		if (i-back)%2 == 0 {
 			return i + 1
-		case b[i] == '\\':
-			i += 2
-		default:
-			i++
 		}
 	}
 	return len(b)
