@@ -234,6 +234,21 @@ func TestEveryPhaseIsAnsweredOnce(t *testing.T) {
 	}
 }
 
+func TestTrailersAreRefusedWhereEnvoyWouldDoubleTheBody(t *testing.T) {
+	p, _ := pool(t, "10.0.0.1:1")
+	st := stream{server: server(p)}
+	st.server.RefuseTrailers = true
+	defer st.end()
+	st.take(reqHeaders(false, nil))
+	st.take(reqBody([]byte("{}"), false))
+	if got := script(st.take(reqTrailers())); got != "immediate 400 picker_invalid_body\n" {
+		t.Errorf("answers %s", got)
+	}
+	if n := load(p); n != 0 {
+		t.Errorf("%d bookings", n)
+	}
+}
+
 func TestResponsePhasesPass(t *testing.T) {
 	p, _ := pool(t, "10.0.0.1:1", "10.0.0.2:1")
 	st := stream{server: server(p)}

@@ -28,6 +28,9 @@ type Server struct {
 	Endpoint string
 	// Flights of our own door; nil behind other gateways.
 	Flights Flights
+	// RefuseTrailers answers requests with trailers by 400. An Envoy whose route retries sends the body of such a request
+	// twice after a full-duplex filter (envoy issue 45470): better a clear no than a doubled prompt.
+	RefuseTrailers bool
 	// BodyLimit in bytes: a longer request is refused with 413, since nothing else bounds what a stream holds.
 	BodyLimit int64
 	Now       func() time.Time

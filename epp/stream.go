@@ -35,6 +35,9 @@ func (st *stream) take(req *extprocv3.ProcessingRequest) []*extprocv3.Processing
 	case *extprocv3.ProcessingRequest_RequestBody:
 		return st.requestBody(r.RequestBody)
 	case *extprocv3.ProcessingRequest_RequestTrailers:
+		if st.server.RefuseTrailers {
+			return immediate(openai.InvalidBody("", "request trailers are not supported"), st.op())
+		}
 		return st.pick(endTrailers)
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		st.served(req.GetMetadataContext())

@@ -79,6 +79,9 @@ func (s *Server) identify(q question) (caller, *openai.Error) {
 	if wrongPath != nil {
 		return c, wrongPath
 	}
+	if err := q.checkHost(); err != nil {
+		return c, err
+	}
 	return c, q.checkQuery()
 }
 
@@ -137,7 +140,7 @@ func (s *Server) dispatch(q question, c caller, model *policy.Model, req *openai
 			return answer{}, err
 		}
 		if !s.Flights.Book(q.id, choice.Booking) {
-			choice.Booking.Release() // the flight has ended, or was booked when this was asked before
+			choice.Booking.Release() // the flight has ended already: its client left
 		}
 		a.workers = choice.Addrs
 	}

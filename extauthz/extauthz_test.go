@@ -193,6 +193,7 @@ func TestRefusalsCountNothing(t *testing.T) {
 		"escaped model in the query":    {[]change{at("POST", "/v1/chat/completions?a=b&mo%64el=x")}, 400, "invalid_body"},
 		"semicolons in the query":       {[]change{at("POST", "/v1/chat/completions?a;model=x")}, 400, "invalid_body"},
 		"malformed query":               {[]change{at("POST", "/v1/chat/completions?%zz")}, 400, "invalid_body"},
+		"two hosts":                     {[]change{func(h *authv3.AttributeContext_HttpRequest) { h.Host = "a,b" }}, 400, "invalid_body"},
 		"no type":                       {[]change{set("content-type", "")}, 415, "unsupported_media_type"},
 		"two types":                     {[]change{set("content-type", "application/json,application/json")}, 415, "unsupported_media_type"},
 		"form":                          {[]change{set("content-type", "multipart/form-data; boundary=x")}, 415, "unsupported_media_type"},

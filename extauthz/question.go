@@ -19,6 +19,7 @@ type question struct {
 	id              string // Envoy's own, so that it is unique
 	clientRequestID string
 	method, path    string
+	host            string
 	query           string
 	authorization   string
 	apiKey          string
@@ -41,6 +42,7 @@ func questionOf(req *authv3.CheckRequest) question {
 		clientRequestID: headers[envoy.ClientRequestIDHeader],
 		method:          h.GetMethod(),
 		path:            path,
+		host:            h.GetHost(),
 		query:           query,
 		authorization:   headers["authorization"],
 		apiKey:          headers["x-api-key"],
@@ -75,6 +77,14 @@ func (q question) credential() (identity.Hash, bool) {
 		}
 	}
 	return first, ok
+}
+
+// checkHost refuses two Host headers, which arrive joined: RFC 9112 section 3.2 wants 400.
+func (q question) checkHost() *openai.Error {
+	if strings.Contains(q.host, ",") {
+		return openai.InvalidBody("", "the request has more than one Host header")
+	}
+	return nil
 }
 
 // checkQuery refuses a query that names a model: it would not be the one that is checked. Other parameters pass.

@@ -59,6 +59,9 @@ func (f *flight) used(spoke string, now time.Time) *usagev1.Record {
 	if end.IsZero() {
 		end = now
 	}
+	if first.After(end) { // the meter saw it late: two clocks, and the log's is Envoy's own
+		first = end
+	}
 	if r.Outcome == usage.OutcomeNotServed { // what was tried last, or sent instead of an answer, is no service
 		r.Worker, first = "", time.Time{}
 	}

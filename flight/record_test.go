@@ -79,3 +79,16 @@ func TestRecordOfHalfTheFacts(t *testing.T) {
 		})
 	}
 }
+
+// The meter's clock and Envoy's are read at different moments: a record never ends before it begins.
+func TestFirstByteIsNotAfterTheEnd(t *testing.T) {
+	r := newRig(Config{})
+	r.open("a")
+	late := ended().At.Add(time.Second)
+	r.FirstByte("a", "", late)
+	r.End("a", Facts{Metered: whole(), Logged: ended()})
+	rec := r.of("a", "usage")[0]
+	if got := rec.GetFirstByteAt().AsTime(); !got.Equal(ended().At) {
+		t.Errorf("first byte at %v, ended at %v", got, rec.GetEndedAt().AsTime())
+	}
+}

@@ -148,7 +148,7 @@ func serveDoor(ctx context.Context, d doorFlags, token string, log *slog.Logger)
 	if d.picker == pickerAdmission {
 		admission.Picker = picker
 	} else {
-		s.pickerSide(d.envoy, &epp.Server{Picker: picker, Flights: flights, BodyLimit: d.envoy.BodyLimit, Now: time.Now, Log: log})
+		s.pickerSide(d.envoy, &epp.Server{Picker: picker, Flights: flights, RefuseTrailers: true, BodyLimit: d.envoy.BodyLimit, Now: time.Now, Log: log})
 	}
 	extauthz.New(admission).Register(g)
 	s.fleetSide(d.fleetListen, &join.Server{Fleet: workers, Token: token, Door: d.name, PublicKey: minter.PublicKey(), Log: log})
