@@ -5,6 +5,8 @@ import (
 	"flag"
 	"os"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/fleet"
 )
@@ -22,11 +24,15 @@ func printEnvoy(_ context.Context, args []string) error {
 	var d doorFlags
 	f := flag.NewFlagSet("envoy print", flag.ContinueOnError)
 	d.register(f)
+	bootstrap := f.Bool("bootstrap", false, "only what Envoy starts with: the door process tells it the rest")
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	if err := d.complete(); err != nil {
 		return err
+	}
+	if *bootstrap {
+		return writeYAML(d.envoy.Bootstrap())
 	}
 	var endpoints []string
 	if d.policy != "" {
@@ -36,7 +42,11 @@ func printEnvoy(_ context.Context, args []string) error {
 		}
 		endpoints = endpointNames(snap)
 	}
-	out, err := envoy.YAML(d.envoy.Static(fleet.New().View(), endpoints))
+	return writeYAML(d.envoy.Static(fleet.New().View(), endpoints))
+}
+
+func writeYAML(m proto.Message) error {
+	out, err := envoy.YAML(m)
 	if err != nil {
 		return err
 	}
