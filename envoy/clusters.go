@@ -1,0 +1,164 @@
+package envoy
+
+import (
+	"slices"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	commonlbv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
+	overridev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	subsetv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/subset/v3"
+	upstreamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/spokegate/spokegate/fleet"
+)
+
+const (
+	protocolOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+	// connectionBuffer is how much of one connection Envoy holds before it stops reading, in bytes.
+	connectionBuffer = 1 << 20
+	// unlimited stands for no circuit breaker. Envoy's default of 1,024 would let responses go unmetered in silence and
+	// requests wait for connections; admission bounds the load.
+	unlimited = 1 << 30
+)
+
+// ownClusters are those that the bootstrap needs: the door process, and the picker if there is one.
+func (d Door) ownClusters() []*clusterv3.Cluster {
+	// The meter has its own connections, so that what it is sent does not queue before an admission.
+	cs := []*clusterv3.Cluster{d.socketCluster(doorCluster, d.DoorSocket), d.socketCluster(meterCluster, d.DoorSocket)}
+	if d.PickerSocket != "" {
+		cs = append(cs, d.socketCluster(pickerCluster, d.PickerSocket))
+	}
+	return cs
+}
+
+// socketCluster is a gRPC server on a Unix socket. The pings cut off a process that hangs; without them its responses stall
+// for ever, for ext_proc in these modes knows no timeout.
+func (d Door) socketCluster(name, path string) *clusterv3.Cluster {
+	ping := &corev3.KeepaliveSettings{Interval: secs(d.Keepalive), Timeout: secs(d.Keepalive)}
+	h2 := &corev3.Http2ProtocolOptions{
+		ConnectionKeepalive: ping, InitialStreamWindowSize: u32(1 << 20), InitialConnectionWindowSize: u32(16 << 20),
+	}
+	return &clusterv3.Cluster{
+		Name:                          name,
+		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ConnectTimeout:                secs(time.Second),
+		PerConnectionBufferLimitBytes: u32(connectionBuffer),
+		CircuitBreakers:               noBreakers(),
+		LoadAssignment:                &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: locality(path)},
+		TypedExtensionProtocolOptions: map[string]*anypb.Any{protocolOptions: pack(&upstreamv3.HttpProtocolOptions{
+			UpstreamProtocolOptions: explicit(&upstreamv3.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: h2},
+			}),
+		})},
+	}
+}
+
+// endpointCluster is the pool of workers of one endpoint, over HTTP/1.1. Its endpoints come by EDS.
+func (d Door) endpointCluster(endpoint string) *clusterv3.Cluster {
+	name := ClusterName(endpoint)
+	return &clusterv3.Cluster{
+		Name:                          name,
+		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:              &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: name},
+		ConnectTimeout:                secs(d.ConnectTimeout),
+		PerConnectionBufferLimitBytes: u32(connectionBuffer),
+		CircuitBreakers:               noBreakers(),
+		LoadBalancingPolicy:           d.overrideHost(),
+		// A worker whose host vanished without a word is noticed within half a minute.
+		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
+			KeepaliveProbes: u32(3), KeepaliveTime: u32(15), KeepaliveInterval: u32(5),
+		}},
+		TypedExtensionProtocolOptions: map[string]*anypb.Any{protocolOptions: pack(&upstreamv3.HttpProtocolOptions{
+			// Shorter than the shim's own, so that Envoy does not write into a connection that is being closed.
+			CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: secs(30 * time.Second)},
+			UpstreamProtocolOptions: explicit(&upstreamv3.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
+					HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
+			}),
+		})},
+	}
+}
+
+// overrideHost takes the workers that the metadata names, one an attempt, in that order. Envoy's policy fails open: when
+// nothing valid is named, or the list is used up, it asks its fallback. Ours never has a host.
+func (d Door) overrideHost() *clusterv3.LoadBalancingPolicy {
+	from := AuthzNamespace
+	if d.PickerSocket != "" {
+		from = LBNamespace
+	}
+	return policy("envoy.load_balancing_policies.override_host", pack(&overridev3.OverrideHost{
+		OverrideHostSources: []*overridev3.OverrideHost_OverrideHostSource{{Metadata: metadataKey(from, DestinationKey)}},
+		SelectedHostKey:     metadataKey(LBNamespace, ServedKey),
+		FallbackPolicy:      nobody(),
+	}))
+}
+
+// nobody is a policy that finds no host: a subset by a key which no host carries, without a fallback.
+func nobody() *clusterv3.LoadBalancingPolicy {
+	return policy("envoy.load_balancing_policies.subset", pack(&subsetv3.Subset{
+		FallbackPolicy:  subsetv3.Subset_NO_FALLBACK,
+		SubsetSelectors: []*subsetv3.Subset_LbSubsetSelector{{Keys: []string{"spokegate-nobody"}}},
+		SubsetLbPolicy: policy("envoy.load_balancing_policies.round_robin", pack(&roundrobinv3.RoundRobin{
+			LocalityLbConfig: &commonlbv3.LocalityLbConfig{},
+		})),
+	}))
+}
+
+// assignment lists the workers of an endpoint that are ready. Envoy takes hosts that are named whatever their health, so
+// the ones that may not be taken are left out; requests that run there go on.
+func assignment(view *fleet.View, endpoint string) *endpointv3.ClusterLoadAssignment {
+	var addrs []string
+	for _, w := range view.Workers {
+		if w.Endpoint == endpoint && w.State == fleet.Ready {
+			addrs = append(addrs, w.Addr)
+		}
+	}
+	slices.Sort(addrs)
+	return &endpointv3.ClusterLoadAssignment{ClusterName: ClusterName(endpoint), Endpoints: locality(addrs...)}
+}
+
+func locality(addrs ...string) []*endpointv3.LocalityLbEndpoints {
+	if len(addrs) == 0 {
+		return nil
+	}
+	l := &endpointv3.LocalityLbEndpoints{}
+	for _, a := range addrs {
+		l.LbEndpoints = append(l.LbEndpoints, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(a)}},
+		})
+	}
+	return []*endpointv3.LocalityLbEndpoints{l}
+}
+
+func noBreakers() *clusterv3.CircuitBreakers {
+	c := &clusterv3.CircuitBreakers{}
+	for _, p := range []corev3.RoutingPriority{corev3.RoutingPriority_DEFAULT, corev3.RoutingPriority_HIGH} {
+		c.Thresholds = append(c.Thresholds, &clusterv3.CircuitBreakers_Thresholds{
+			Priority: p, MaxConnections: u32(unlimited), MaxPendingRequests: u32(unlimited),
+			MaxRequests: u32(unlimited), MaxRetries: u32(unlimited),
+		})
+	}
+	return c
+}
+
+func policy(name string, config *anypb.Any) *clusterv3.LoadBalancingPolicy {
+	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{
+		{TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: name, TypedConfig: config}},
+	}}
+}
+
+func metadataKey(namespace, key string) *metadatav3.MetadataKey {
+	return &metadatav3.MetadataKey{Key: namespace, Path: []*metadatav3.MetadataKey_PathSegment{
+		{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: key}},
+	}}
+}
+
+func explicit(c *upstreamv3.HttpProtocolOptions_ExplicitHttpConfig) *upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_ {
+	return &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: c}
+}

@@ -1,0 +1,102 @@
+package envoy
+
+import (
+	"time"
+
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	procv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	rbacfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// filters is the chain. Its order is the design's; noteRefusal and tidyResponse are first so that they see responses last.
+func (d Door) filters() []*hcmv3.HttpFilter {
+	fs := []*hcmv3.HttpFilter{tidyResponse(), noteRefusal()}
+	fs = append(fs, d.authorization()...)
+	fs = append(fs, demandContext(), d.meter())
+	if d.PickerSocket != "" {
+		fs = append(fs, d.picker())
+	}
+	return append(fs, filter("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true}))
+}
+
+func filter(name string, config proto.Message) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(config)}}
+}
+
+// demandContext lets nothing pass without a trusted context, whatever went wrong before it.
+func demandContext() *hcmv3.HttpFilter {
+	present := &routev3.HeaderMatcher{
+		Name: ContextHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
+	}
+	return filter("envoy.filters.http.rbac", &rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{
+		Action: rbacv3.RBAC_ALLOW,
+		Policies: map[string]*rbacv3.Policy{"trusted-context": {
+			Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_Any{Any: true}}},
+			Principals:  []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Header{Header: present}}},
+		}},
+	}})
+}
+
+// meter is told of request headers, response headers and response body, and not waited for. When it is away the response
+// goes on, and Envoy counts failure_mode_allowed.
+func (d Door) meter() *hcmv3.HttpFilter {
+	secret := &matcherv3.ListStringMatcher{}
+	for _, h := range secretHeaders {
+		secret.Patterns = append(secret.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h}})
+	}
+	return filter("spokegate.meter", &procv3.ExternalProcessor{
+		StatPrefix:        "meter",
+		GrpcService:       grpcService(meterCluster, 0),
+		FailureModeAllow:  true,
+		ObservabilityMode: true,
+		// Holds every stream for so long after its end, the orderly ones too.
+		DeferredCloseTimeout: secs(100 * time.Millisecond),
+		ProcessingMode: &procv3.ProcessingMode{
+			RequestHeaderMode: procv3.ProcessingMode_SEND, ResponseHeaderMode: procv3.ProcessingMode_SEND,
+			RequestBodyMode: procv3.ProcessingMode_NONE, ResponseBodyMode: procv3.ProcessingMode_STREAMED,
+			RequestTrailerMode: procv3.ProcessingMode_SKIP, ResponseTrailerMode: procv3.ProcessingMode_SKIP,
+		},
+		RequestAttributes:  []string{AttributeRequestID, AttributePath},
+		ResponseAttributes: []string{AttributeRequestID, AttributePath, AttributeAttempts},
+		MetadataOptions:    &procv3.MetadataOptions{ForwardingNamespaces: namespaces(AuthzNamespace, LBNamespace)},
+		ForwardRules:       &procv3.HeaderForwardingRules{DisallowedHeaders: secret},
+	})
+}
+
+// picker speaks the Endpoint Picker Protocol. It may not touch what the door wrote, and cannot move a request to another
+// endpoint. In this mode no timeout applies: the pings on its connection cut off one that hangs.
+//
+// It is not asked about responses, as other gateways do: every refusal would wait for it, and what Envoy refuses before it
+// has understood the headers would be closed without an answer. The flight knows the worker that served.
+func (d Door) picker() *hcmv3.HttpFilter {
+	return filter("spokegate.picker", &procv3.ExternalProcessor{
+		StatPrefix:  "picker",
+		GrpcService: grpcService(pickerCluster, 0),
+		ProcessingMode: &procv3.ProcessingMode{
+			RequestHeaderMode: procv3.ProcessingMode_SEND, ResponseHeaderMode: procv3.ProcessingMode_SKIP,
+			RequestBodyMode: procv3.ProcessingMode_FULL_DUPLEX_STREAMED, ResponseBodyMode: procv3.ProcessingMode_NONE,
+			RequestTrailerMode: procv3.ProcessingMode_SEND, ResponseTrailerMode: procv3.ProcessingMode_SKIP,
+		},
+		RouteCacheAction: procv3.ExternalProcessor_RETAIN,
+		StatusOnError:    &typev3.HttpStatus{Code: typev3.StatusCode_ServiceUnavailable},
+		MetadataOptions: &procv3.MetadataOptions{
+			ForwardingNamespaces: namespaces(AuthzNamespace, LBNamespace, SubsetNamespace),
+			ReceivingNamespaces:  namespaces(LBNamespace),
+		},
+		MutationRules: &mutationv3.HeaderMutationRules{
+			AllowEnvoy:         yes(), // for MaxRetriesHeader
+			DisallowExpression: &matcherv3.RegexMatcher{Regex: "x-spokegate-.*|" + RequestIDHeader},
+		},
+	})
+}
+
+func namespaces(untyped ...string) *procv3.MetadataOptions_MetadataNamespaces {
+	return &procv3.MetadataOptions_MetadataNamespaces{Untyped: untyped}
+}

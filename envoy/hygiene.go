@@ -1,0 +1,90 @@
+package envoy
+
+import (
+	"regexp"
+	"strings"
+
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tidyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	tometav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_to_metadata/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+)
+
+// earlyMutation runs before Envoy looks at a request in any other way: first the owned headers go, then the client's
+// request id is kept under a name of ours, and its own name is freed for Envoy's.
+func earlyMutation() *corev3.TypedExtensionConfig {
+	ms := stripOwned()
+	ms = append(ms, keep(ClientRequestIDHeader, "%REQ("+RequestIDHeader+")%"), remove(RequestIDHeader))
+	return &corev3.TypedExtensionConfig{
+		Name:        "envoy.http.early_header_mutation.header_mutation",
+		TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: ms}),
+	}
+}
+
+// noteRefusal moves a shim's refusal from the response into metadata. It is the first filter of the chain, so the last to
+// see a response: the meter has seen the header by then, the access log finds the metadata, the client gets neither.
+func noteRefusal() *hcmv3.HttpFilter {
+	return filter("envoy.filters.http.header_to_metadata", &tometav3.Config{ResponseRules: []*tometav3.Config_Rule{{
+		Header:          RefusedHeader,
+		OnHeaderPresent: &tometav3.Config_KeyValuePair{MetadataNamespace: OwnNamespace, Key: RefusedHeader},
+		Remove:          true,
+	}}})
+}
+
+// tidyResponse takes the owned headers from what goes to a client.
+func tidyResponse() *hcmv3.HttpFilter {
+	return filter("envoy.filters.http.header_mutation", &tidyv3.HeaderMutation{
+		Mutations: &tidyv3.Mutations{ResponseMutations: stripOwned()},
+	})
+}
+
+func stripOwned() []*mutationv3.HeaderMutation {
+	var ms []*mutationv3.HeaderMutation
+	for _, p := range ownedPrefixes {
+		m := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: p}}
+		if rest, ok := strings.CutPrefix(ExplainHeader, p); ok {
+			m = regex(regexp.QuoteMeta(p) + allBut(rest))
+		}
+		ms = append(ms, &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_RemoveOnMatch_{
+			RemoveOnMatch: &mutationv3.HeaderMutation_RemoveOnMatch{KeyMatcher: m},
+		}})
+	}
+	return ms
+}
+
+// allBut is a regular expression that matches every string but word, which RE2 has no operator for: a string differs from
+// word because it leaves it at some letter, ends before it, or goes on after it.
+func allBut(word string) string {
+	var alternatives []string
+	for i, c := range []byte(word) {
+		before, letter := regexp.QuoteMeta(word[:i]), regexp.QuoteMeta(string(rune(c)))
+		alternatives = append(alternatives, before+"(?:[^"+letter+"].*)?")
+	}
+	alternatives = append(alternatives, regexp.QuoteMeta(word)+".+")
+	return "(?:" + strings.Join(alternatives, "|") + ")"
+}
+
+func remove(name string) *mutationv3.HeaderMutation {
+	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Remove{Remove: name}}
+}
+
+// keep sets a header to a formatted value, and sets nothing when the value is empty.
+func keep(name, format string) *mutationv3.HeaderMutation {
+	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Append{Append: overwrite(name, format)}}
+}
+
+func overwrite(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		Header:       &corev3.HeaderValue{Key: name, Value: value},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}
+}
+
+func regex(expr string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{
+		SafeRegex: &matcherv3.RegexMatcher{Regex: expr},
+	}}
+}

@@ -1,0 +1,102 @@
+package envoy
+
+import (
+	"time"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	grpclogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
+)
+
+const (
+	// leastBuffer is the least that Envoy holds of a client's connection before it stops reading, in bytes.
+	leastBuffer  = 64 << 10
+	maxHeadersKB = 32 // of one request, all headers together
+	maxHeaders   = 100
+)
+
+// listener serves clients. With a route it is complete in itself, without one it asks for the route over ADS.
+func (d Door) listener(route *routev3.RouteConfiguration) *listenerv3.Listener {
+	m := d.manager()
+	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: overADS(), RouteConfigName: routeName}}
+	if route != nil {
+		m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: route}
+	}
+	return &listenerv3.Listener{
+		Name:    listenerName,
+		Address: address(d.Listen),
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+			Name: "envoy.filters.network.http_connection_manager", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(m)},
+		}}}},
+		// Small, so that a stranger's upload waits in the kernel while its headers are checked. The full ext_authz raises
+		// the limit to BodyLimit for the request that it reads; the copy for retries follows that limit. A larger limit of
+		// the route (request_body_buffer_limit) would hold for strangers too.
+		PerConnectionBufferLimitBytes: u32(uint32(max(d.HeadCheckAbove, leastBuffer))),
+		TrafficDirection:              corev3.TrafficDirection_INBOUND,
+	}
+}
+
+// manager is the connection manager without its route.
+func (d Door) manager() *hcmv3.HttpConnectionManager {
+	return &hcmv3.HttpConnectionManager{
+		StatPrefix: listenerName, ServerName: "spokegate",
+		CodecType:   hcmv3.HttpConnectionManager_AUTO,
+		HttpFilters: d.filters(),
+
+		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{earlyMutation()},
+		NormalizePath:                 yes(),
+		MergeSlashes:                  true,
+		PathWithEscapedSlashesAction:  hcmv3.HttpConnectionManager_REJECT_REQUEST,
+		UseRemoteAddress:              yes(),
+
+		GenerateRequestId:            yes(),
+		RequestIdExtension:           requestID(),
+		AlwaysSetRequestIdInResponse: true,
+
+		RequestHeadersTimeout: secs(d.HeadersTimeout),
+		RequestTimeout:        secs(d.RequestTimeout),
+		StreamIdleTimeout:     secs(d.IdleTimeout),
+		MaxRequestHeadersKb:   u32(maxHeadersKB),
+		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
+			IdleTimeout:                  secs(d.ConnectionIdle),
+			MaxHeadersCount:              u32(maxHeaders),
+			HeadersWithUnderscoresAction: corev3.HttpProtocolOptions_REJECT_REQUEST,
+		},
+		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
+			MaxConcurrentStreams:        u32(d.MaxStreams),
+			InitialStreamWindowSize:     u32(256 << 10),
+			InitialConnectionWindowSize: u32(1 << 20),
+			// A client that vanished without a word is noticed, and its engine freed.
+			ConnectionKeepalive: &corev3.KeepaliveSettings{Interval: secs(30 * time.Second), Timeout: secs(10 * time.Second)},
+		},
+		AccessLog:        []*accesslogv3.AccessLog{accessLog()},
+		LocalReplyConfig: d.localReplies(),
+	}
+}
+
+// requestID makes plain UUIDs: the id is an admission's name and carries no hint about tracing.
+func requestID() *hcmv3.RequestIDExtension {
+	return &hcmv3.RequestIDExtension{TypedConfig: pack(&uuidv3.UuidRequestIdConfig{PackTraceReason: no()})}
+}
+
+// accessLog tells the door process how each request ended, at once. Everything is logged, refusals as well: a yes whose
+// answer Envoy never used, because the client had left, must end its flight too. The sink ignores ids that it does not know.
+func accessLog() *accesslogv3.AccessLog {
+	return &accesslogv3.AccessLog{
+		Name: "envoy.access_loggers.http_grpc",
+		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: pack(&grpclogv3.HttpGrpcAccessLogConfig{
+			CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{
+				LogName:             AccessLogName,
+				GrpcService:         grpcService(meterCluster, 0),
+				TransportApiVersion: corev3.ApiVersion_V3,
+				BufferSizeBytes:     u32(0), // one message a request, sent when it ends
+				BufferFlushInterval: secs(time.Second),
+			},
+			AdditionalRequestHeadersToLog: []string{RequestIDHeader},
+		})},
+	}
+}

@@ -1,0 +1,48 @@
+package envoy
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	acks, nacks *prometheus.CounterVec // by type of resource
+	connected   prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		acks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_envoy_acks_total", Help: "Configurations that Envoy took, by type of resource."}, []string{"type"}),
+		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_envoy_nacks_total", Help: "Configurations that Envoy refused, by type of resource."}, []string{"type"}),
+		connected: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "spokegate_envoy_connected", Help: "1 while Envoy is on the line."}),
+	}
+	if r != nil {
+		r.MustRegister(m.acks, m.nacks, m.connected)
+	}
+	return m
+}
+
+// short is the last part of a resource's type, such as Cluster.
+func short(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '.')+1:] }
+
+// oneNode gives every Envoy that calls the one snapshot: a door has one Envoy.
+type oneNode struct{}
+
+func (oneNode) ID(*corev3.Node) string { return nodeKey }
+
+const nodeKey = "envoy"
+
+// quiet passes on what the cache complains about. Its chatter holds whole resources.
+type quiet struct{ log *slog.Logger }
+
+func (quiet) Debugf(string, ...any)               {}
+func (quiet) Infof(string, ...any)                {}
+func (q quiet) Warnf(format string, args ...any)  { q.log.Warn(fmt.Sprintf(format, args...)) }
+func (q quiet) Errorf(format string, args ...any) { q.log.Error(fmt.Sprintf(format, args...)) }

@@ -1,0 +1,106 @@
+package envoy
+
+import "strings"
+
+// What the services beside Envoy must call things by. All header names are in lower case, as Envoy hands them over.
+const (
+	// ContextHeader carries the trusted context. Written by ext_authz; without it nothing reaches a worker.
+	ContextHeader = "x-spokegate-context"
+	// EndpointHeader carries ClusterName(endpoint). Written by ext_authz; the route follows it. It does not go upstream.
+	EndpointHeader = "x-spokegate-endpoint"
+	// ClientRequestIDHeader carries the request id that the client sent, if any: x-request-id is Envoy's own by then.
+	ClientRequestIDHeader = "x-spokegate-client-request-id"
+	// ExplainHeader is the one header of ours that a client may send, and that may go back to a client.
+	ExplainHeader = "x-spokegate-explain"
+	// RefusedHeader is set on a response by a worker's shim that did not serve. The meter sees it, the client does not.
+	RefusedHeader = "x-spokegate-refused"
+	// RequestIDHeader is Envoy's own request id, a UUID: the admission's id.
+	RequestIDHeader = "x-request-id"
+	// AttemptHeader counts the attempts, from 1, on the request that a worker receives.
+	AttemptHeader = "x-envoy-attempt-count"
+	// MaxRetriesHeader, written by ext_authz or by a picker, says how many workers may be tried after the first: the length
+	// of its list less one. Without it Envoy tries once more than the list is long (up to Door.Retries), finds nobody, and
+	// answers by itself: what the last worker said, RefusedHeader included, is lost. It does not go upstream.
+	MaxRetriesHeader = "x-envoy-max-retries"
+)
+
+// Dynamic metadata.
+const (
+	// AuthzNamespace is where Envoy puts the dynamic metadata of an ext_authz answer, whichever of the three filters asked.
+	AuthzNamespace = "envoy.filters.http.ext_authz"
+	// LBNamespace is the load balancer's: a picker behind ext_proc writes DestinationKey here, Envoy writes ServedKey.
+	LBNamespace = "envoy.lb"
+	// SubsetNamespace holds the endpoints to which a picker is bound (Endpoint Picker Protocol).
+	SubsetNamespace = "envoy.lb.subset_hint"
+	// DestinationKey holds the ordered endpoints: one string, "ip:port,ip:port", best first. In AuthzNamespace when the
+	// pick rides on the admission, in LBNamespace when a picker answers. Its header twin has the same name.
+	DestinationKey = "x-gateway-destination-endpoint"
+	// ServedKey holds the last host that Envoy tried, "ip:port". After total failure it names one that did not serve.
+	ServedKey = "x-gateway-destination-endpoint-served"
+	// OwnNamespace holds what this package's filters note: RefusedHeader's value under that name, for the access log, which
+	// is written when the header is gone already.
+	OwnNamespace = "spokegate"
+)
+
+// How an ext_authz call says what is asked: gRPC initial metadata, one of the two values.
+const (
+	// CheckKey is the metadata key.
+	CheckKey = "x-spokegate-check"
+	// CheckHead asks about path and key alone, before the body of a large POST is read. It must count nothing; a yes to it
+	// lets nothing pass.
+	CheckHead = "head"
+	// CheckFull asks for the admission. Every request that gets that far is asked so exactly once. A POST comes with its
+	// body as bytes (raw_body); any other method comes without, whatever the client sends.
+	CheckFull = "full"
+)
+
+// AccessLogName is the log_name of the HTTP access log entries.
+const AccessLogName = "door"
+
+// MeterMissedStat is Envoy's counter of responses that nobody metered: anything but 0 deserves an alert.
+const MeterMissedStat = "http." + listenerName + ".ext_proc.meter.failure_mode_allowed"
+
+// Attributes that the meter is sent with the response headers, in attributes["envoy.filters.http.ext_proc"]. A local reply
+// from before the meter arrives without request headers, and with these.
+const (
+	AttributeRequestID = "request.id"
+	AttributePath      = "request.path"
+	AttributeAttempts  = "upstream.request_attempt_count"
+)
+
+// clusterPrefix keeps endpoints and the door's own clusters apart: no policy can name the door's.
+const clusterPrefix = "endpoint/"
+
+// ClusterName is the Envoy cluster of an endpoint of the policy, and the value of EndpointHeader.
+func ClusterName(endpoint string) string { return clusterPrefix + endpoint }
+
+// Names inside the configuration.
+const (
+	doorCluster   = "spokegate-door"  // admission and ADS
+	meterCluster  = "spokegate-meter" // meter and access log, on connections of their own
+	pickerCluster = "spokegate-picker"
+	listenerName  = "door"
+	routeName     = "door"
+)
+
+// Header prefixes that only the door writes. ExplainHeader is the exception; so are x-request-id, whose client value is kept
+// aside, and x-envoy-*, which Envoy writes anew.
+var ownedPrefixes = []string{
+	"x-spokegate-", "x-gateway-destination-endpoint", "x-gateway-inference-", "x-llm-d-", "x-data-parallel-", "x-prefiller-",
+	"x-envoy-",
+}
+
+// OwnedPrefixes lists the prefixes of the header names that are stripped from clients, besides x-request-id.
+func OwnedPrefixes() []string { return append([]string(nil), ownedPrefixes...) }
+
+// secretHeaders never go upstream.
+var secretHeaders = []string{"authorization", "proxy-authorization", "x-api-key", "cookie"}
+
+// EndpointOf gives the endpoint of a value of EndpointHeader; empty if it is none.
+func EndpointOf(cluster string) string {
+	endpoint, ok := strings.CutPrefix(cluster, clusterPrefix)
+	if !ok {
+		return ""
+	}
+	return endpoint
+}

@@ -1,0 +1,30 @@
+package envoy
+
+import (
+	"slices"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+
+	"github.com/spokegate/spokegate/fleet"
+)
+
+// Resources is what Envoy is told over ADS: the listener and its route, and for each endpoint of the policy a cluster and
+// the workers that are ready. Equal arguments give equal bytes.
+func (d Door) Resources(view *fleet.View, endpoints []string) map[resource.Type][]types.Resource {
+	d = d.withDefaults()
+	r := map[resource.Type][]types.Resource{
+		resource.ListenerType: {d.listener(nil)},
+		resource.RouteType:    {d.route()},
+	}
+	for _, name := range unique(endpoints) {
+		r[resource.ClusterType] = append(r[resource.ClusterType], d.endpointCluster(name))
+		r[resource.EndpointType] = append(r[resource.EndpointType], assignment(view, name))
+	}
+	return r
+}
+
+// unique returns the names sorted, each once.
+func unique(names []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}

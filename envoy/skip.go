@@ -1,0 +1,85 @@
+package envoy
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	matchv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extensionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
+	skipv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/matcher/action/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	httpinputv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+type predicate = matchv3.Matcher_MatcherList_Predicate
+
+// unless wraps a filter that is skipped when p holds. A header that p asks for and that is missing makes p false, so the
+// filter runs.
+func unless(p *predicate, name, typeName string, config proto.Message) *hcmv3.HttpFilter {
+	skip := &matchv3.Matcher_OnMatch{OnMatch: &matchv3.Matcher_OnMatch_Action{
+		Action: &xdscorev3.TypedExtensionConfig{Name: "skip", TypedConfig: pack(&skipv3.SkipFilter{})},
+	}}
+	return filter(name, &extensionv3.ExtensionWithMatcher{
+		ExtensionConfig: &corev3.TypedExtensionConfig{Name: typeName, TypedConfig: pack(config)},
+		XdsMatcher: &matchv3.Matcher{MatcherType: &matchv3.Matcher_MatcherList_{MatcherList: &matchv3.Matcher_MatcherList{
+			Matchers: []*matchv3.Matcher_MatcherList_FieldMatcher{{Predicate: p, OnMatch: skip}},
+		}}},
+	})
+}
+
+// isPOST holds for the one method that brings a body.
+func isPOST() *predicate {
+	return header(":method", &matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_Exact{Exact: "POST"}})
+}
+
+// bodyAtMost holds when the client says that the body is not larger than n bytes.
+func bodyAtMost(n int64) *predicate {
+	return header("content-length", &matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_SafeRegex{
+		SafeRegex: &matchv3.RegexMatcher{
+			EngineType: &matchv3.RegexMatcher_GoogleRe2{GoogleRe2: &matchv3.RegexMatcher_GoogleRE2{}}, Regex: atMost(n),
+		},
+	}})
+}
+
+func header(name string, m *matchv3.StringMatcher) *predicate {
+	return &predicate{MatchType: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate_{
+		SinglePredicate: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate{
+			Input:   &xdscorev3.TypedExtensionConfig{Name: name, TypedConfig: pack(&httpinputv3.HttpRequestHeaderMatchInput{HeaderName: name})},
+			Matcher: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{ValueMatch: m},
+		},
+	}}
+}
+
+func not(p *predicate) *predicate {
+	return &predicate{MatchType: &matchv3.Matcher_MatcherList_Predicate_NotMatcher{NotMatcher: p}}
+}
+
+func either(ps ...*predicate) *predicate {
+	return &predicate{MatchType: &matchv3.Matcher_MatcherList_Predicate_OrMatcher{
+		OrMatcher: &matchv3.Matcher_MatcherList_Predicate_PredicateList{Predicate: ps},
+	}}
+}
+
+// atMost is a regular expression for the decimal numbers 0 to n, without leading zeros: shorter ones, those that are
+// smaller from some digit on, and n itself. A number written with leading zeros does not match, and so counts as large.
+func atMost(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	alternatives := []string{"0", digits}
+	if len(digits) > 1 {
+		alternatives = append(alternatives, fmt.Sprintf("[1-9][0-9]{0,%d}", len(digits)-2))
+	}
+	for i, d := range []byte(digits) {
+		low := byte('0')
+		if i == 0 {
+			low = '1'
+		}
+		if d > low {
+			alternatives = append(alternatives, fmt.Sprintf("%s[%c-%c][0-9]{%d}", digits[:i], low, d-1, len(digits)-i-1))
+		}
+	}
+	return strings.Join(alternatives, "|")
+}
