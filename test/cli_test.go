@@ -128,7 +128,7 @@ func TestEnvoyPrint(t *testing.T) {
 		if code != 0 || errs != "" {
 			t.Fatalf("exit code %d: %s", code, errs)
 		}
-		for _, part := range []string{"envoy.filters.http.ext_authz", "envoy.filters.http.rbac", "envoy.filters.http.ext_proc", "observability_mode",
+		for _, part := range []string{"filters.http.ext_authz.v3", "filters.http.rbac.v3", "filters.http.ext_proc.v3", "observability_mode",
 			"clear_route_cache", "override_host", "127.0.0.1", "REJECT_REQUEST"} {
 			if !strings.Contains(out, part) {
 				t.Errorf("%s: there is no %s in it", picker, part)

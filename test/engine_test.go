@@ -51,6 +51,8 @@ type engine struct {
 
 const plainAnswer = `{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}`
 
+const anthropicAnswer = `{"id":"m1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":7,"output_tokens":3}}`
+
 // startEngine runs until close is called; it outlives the test that was the first to need it.
 func startEngine(models ...string) *engine {
 	e := &engine{models: models, scripts: map[string]script{}, heard: map[string][]heard{}, gone: map[string]func(){}, leftBy: map[string]<-chan struct{}{}}
@@ -127,14 +129,17 @@ func (s script) play(w http.ResponseWriter, r *http.Request) {
 	case s.end == "server":
 		s.playAndClose(w)
 	case s.chunks == nil:
-		s.playJSON(w)
+		s.playJSON(w, r)
 	default:
 		s.playStream(w, r)
 	}
 }
 
-func (s script) playJSON(w http.ResponseWriter) {
-	if s.json == "" {
+func (s script) playJSON(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case s.json == "" && r.URL.Path == "/v1/messages":
+		s.json = anthropicAnswer
+	case s.json == "":
 		s.json = plainAnswer
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -19,7 +19,7 @@ var operations = []struct {
 }{
 	{"chat", "/v1/chat/completions", `{"model":"sim-small","max_tokens":10,"messages":[{"role":"user","content":"Hello there"}]}`, true, "data: [DONE]"},
 	{"completions", "/v1/completions", `{"model":"sim-small","max_tokens":10,"prompt":"Hello there"}`, true, "data: [DONE]"},
-	{"responses", "/v1/responses", `{"model":"sim-small","max_output_tokens":10,"input":"Hello there"}`, true, "response.completed"},
+	{"responses", "/v1/responses", `{"model":"sim-small","max_output_tokens":10,"input":"Hello there"}`, true, "event: response.incomplete"},
 	{"messages", "/v1/messages", `{"model":"sim-small","max_tokens":10,"messages":[{"role":"user","content":"Hello there"}]}`, true, "message_stop"},
 	{"embeddings", "/v1/embeddings", `{"model":"sim-small","input":["Hello","there"]}`, false, ""},
 }

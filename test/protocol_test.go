@@ -13,7 +13,8 @@ import (
 	"github.com/spokegate/spokegate/usage"
 )
 
-// TestTrailers sends trailers after the body over HTTP/2: the request must pass once, and its body whole.
+// TestTrailers sends trailers after the body over HTTP/2: the request must pass once, and its body whole. Before a picker in
+// the chain it is refused instead, because Envoy would send the body twice.
 func TestTrailers(t *testing.T) {
 	t.Parallel()
 	eachPicker(t, func(t *testing.T, picker string) {
@@ -23,10 +24,20 @@ func TestTrailers(t *testing.T) {
 		c.chunked = true
 		c.trailers = http.Header{"X-Checksum": {"1"}, "X-Spokegate-Context": {"forged"}}
 		r := u.doOver(t, http2c, c)
+		if picker == "ext_proc" {
+			wantRefusal(t, r, "", http.StatusBadRequest, "invalid_body")
+			if got := u.tap.got(casePrefix + "trailers"); len(got) > 0 {
+				t.Errorf("the worker received it: %v", got[0].header)
+			}
+			if rec := u.ledger.usage(t, r.admission()); rec.GetOutcome() != usage.OutcomeNotServed {
+				t.Errorf("the usage record is %v", rec)
+			}
+			return
+		}
 		if r.status != http.StatusOK {
 			t.Fatalf("want 200, got %v", r)
 		}
-		got := once(t, "worker", u.tap.got(casePrefix + "trailers"))
+		got := once(t, "worker", u.tap.got(casePrefix+"trailers"))
 		if err := got.judge(r.admission()); err != nil {
 			t.Error(err)
 		}

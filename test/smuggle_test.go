@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// harmless are those that Envoy tidies up: the line is joined, the carriage return taken out.
+var harmless = map[string]bool{"folded line": true, "lone carriage return": true}
+
 // TestSmuggling writes what no HTTP library would: requests whose end two parsers would see at different places. Each
 // must be refused, and the connection closed after it, or the second request be judged by itself.
 func TestSmuggling(t *testing.T) {
@@ -41,8 +44,13 @@ func TestSmuggling(t *testing.T) {
 			}
 			statuses := exchange(t, u, text)
 			for _, s := range statuses {
-				if s == http.StatusOK && name != "folded line" {
-					t.Errorf("it passed: %v", statuses)
+				if s == http.StatusOK && !harmless[name] {
+					t.Errorf("it passed: %v; the worker received %+v", statuses, u.tap.got(casePrefix+label))
+				}
+			}
+			for _, got := range u.tap.got(casePrefix + label) {
+				if got.header.Get("X-Spokegate-Team") != "" {
+					t.Errorf("the worker received a header of the door's that the client wrote: %v", got.header)
 				}
 			}
 			if got := u.tap.got(casePrefix + "smuggled"); len(got) > 0 {

@@ -139,8 +139,7 @@ func (w *tap) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		w.answer(rw, r)
 		return
 	}
-	rw.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(rw, plainAnswer)
+	script{}.playJSON(rw, r)
 }
 
 // got is what was received with this value of caseHeader.

@@ -101,7 +101,7 @@ func TestUpBadPolicy(t *testing.T) {
 		text  string
 		words []string
 	}{
-		"unknown name": {"endpoints: [{name: e}]\nmodles: []\n", []string{"p.yaml:2:1", "modles"}},
+		"unknown name": {"endpoints: [{name: e}]\nmodels: [{name: m, endpoint: e}]\nmodles: []\n", []string{"p.yaml:3:1", "modles"}},
 		"not YAML":     {"endpoints: [{name: e}\n", []string{"p.yaml"}},
 		"empty":        {"", []string{"p.yaml"}},
 	} {
