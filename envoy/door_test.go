@@ -145,3 +145,11 @@ func addresses(r types.Resource) (out []string) {
 }
 
 var _ proto.Message = assignmentMessage(nil)
+
+func TestEndpointNames(t *testing.T) {
+	for cluster, want := range map[string]string{ClusterName("large"): "large", "endpoint/": "", "large": "", doorCluster: "", "": ""} {
+		if got := EndpointOf(cluster); got != want {
+			t.Errorf("the endpoint of %q is %q, want %q", cluster, got, want)
+		}
+	}
+}
