@@ -23,7 +23,9 @@ type acks struct {
 	view    uint64            // version of the fleet's view that is published
 	want    map[string]string // endpoint resources of that view, name → version
 	streams map[int64]*stream
-	gone    chan struct{} // closed when the last stream ends
+	gone    chan struct{} // gets one when the last stream ends, unless the one before was not taken yet
+	caller  process       // who opened the newest stream
+	lost    process       // who had opened the last stream that ended
 }
 
 // stream is one ADS stream of an Envoy.
@@ -40,13 +42,13 @@ type sent struct {
 }
 
 func newAcks(acked func(uint64), log *slog.Logger, m *metrics) *acks {
-	return &acks{acked: acked, log: log, metrics: m, streams: map[int64]*stream{}, gone: make(chan struct{})}
+	return &acks{acked: acked, log: log, metrics: m, streams: map[int64]*stream{}, gone: make(chan struct{}, 1)}
 }
 
 // callbacks are go-control-plane's. Envoy uses the delta protocol only.
 func (a *acks) callbacks() serverv3.Callbacks {
 	return serverv3.CallbackFuncs{
-		DeltaStreamOpenFunc:    func(_ context.Context, id int64, _ string) error { a.open(id); return nil },
+		DeltaStreamOpenFunc:    func(ctx context.Context, id int64, _ string) error { a.open(id, peerProcess(ctx)); return nil },
 		DeltaStreamClosedFunc:  func(id int64, _ *corev3.Node) { a.close(id) },
 		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error { a.request(id, r); return nil },
 		StreamDeltaResponseFunc: func(id int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
@@ -66,9 +68,10 @@ func (a *acks) expect(view uint64, want map[string]string) {
 	a.check()
 }
 
-func (a *acks) open(id int64) {
+func (a *acks) open(id int64, caller process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.caller = caller
 	a.streams[id] = &stream{sent: map[string]sent{}, held: map[string]string{}}
 	a.metrics.connected.Set(1)
 	a.log.Info("envoy connected", "stream", id)
@@ -84,10 +87,13 @@ func (a *acks) close(id int64) {
 	if len(a.streams) > 0 {
 		return
 	}
+	a.lost = a.caller
 	a.metrics.connected.Set(0)
 	a.log.Warn("envoy disconnected", "stream", id)
-	close(a.gone)
-	a.gone = make(chan struct{})
+	select {
+	case a.gone <- struct{}{}:
+	default:
+	}
 }
 
 func (a *acks) response(id int64, r *discoveryv3.DeltaDiscoveryResponse) {
@@ -172,8 +178,9 @@ func (a *acks) connected() bool {
 	return len(a.streams) > 0
 }
 
-func (a *acks) goneChannel() <-chan struct{} {
+// lostCaller is whose stream ended last, and whether that process has a stream again.
+func (a *acks) lostCaller() (lost process, back bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.gone
+	return a.lost, len(a.streams) > 0 && a.caller == a.lost
 }

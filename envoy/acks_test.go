@@ -105,7 +105,7 @@ func TestAcks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newTalk()
-			x.open(1)
+			x.open(1, process{})
 			c.play(x)
 			if x.last() != c.want {
 				t.Errorf("acknowledged %v, want %d", x.got, c.want)
@@ -116,7 +116,7 @@ func TestAcks(t *testing.T) {
 
 func TestNacksAreCounted(t *testing.T) {
 	x := newTalk()
-	x.open(1)
+	x.open(1, process{})
 	x.sends(resource.EndpointType, "n1", "a", "1")
 	x.says("n1", "port out of range", nil)
 	if n := testutil.ToFloat64(x.metrics.nacks.WithLabelValues("ClusterLoadAssignment")); n != 1 {
@@ -126,20 +126,21 @@ func TestNacksAreCounted(t *testing.T) {
 
 func TestGoneIsTheEndOfTheLastStream(t *testing.T) {
 	x := newTalk()
-	x.open(1)
-	gone := x.goneChannel()
-	x.open(2) // Envoy dials anew before the old stream has ended
+	x.open(1, process{})
+	x.open(2, process{}) // Envoy dials anew before the old stream has ended
 	x.close(1)
 	x.close(1)
 	select {
-	case <-gone:
+	case <-x.gone:
 		t.Fatal("gone while a stream is open")
 	default:
 	}
 	x.close(2)
-	<-gone
-	if x.connected() || x.goneChannel() == gone {
-		t.Error("the next Envoy's end was not prepared")
+	<-x.gone
+	x.open(3, process{})
+	x.close(3)
+	if <-x.gone; x.connected() { // the next one's end is told as well
+		t.Error("connected without a stream")
 	}
 }
 

@@ -32,9 +32,6 @@ func anyOf(conditions ...string) string { return "(" + strings.Join(conditions, 
 // replies lists what Envoy answers by itself, the first that fits wins. There is no rule on response flags and no default
 // body: both would overwrite the answers of ext_authz and of a picker.
 func (d Door) replies() []reply {
-	client := func(status int, code, message string) *openai.Error {
-		return &openai.Error{Status: status, Type: "invalid_request_error", Code: code, Message: message}
-	}
 	server := func(status int, code, message string) *openai.Error {
 		return &openai.Error{Status: status, Type: "server_error", Code: code, Message: message, RetryAfter: retryAfter}
 	}
@@ -51,6 +48,12 @@ func (d Door) replies() []reply {
 		{anyOf(is("request_payload_exceeded_retry_buffer_limit"), is("response_payload_too_large")),
 			server(503, "unavailable", "The worker's answer could not be passed on.")},
 		{is("upgrade_failed"), client(403, "forbidden", "Upgrades are not offered.")},
+	}
+}
+
+// earlyReplies are those to what is no acceptable HTTP. They are sent before the request has an id.
+func earlyReplies() []reply {
+	return []reply{
 		{anyOf(startsWith("path_normalization_failed"), startsWith("http1."), startsWith("http2."), is("missing_host_header"),
 			is("missing_path_rejected"), startsWith("request_headers_failed_strict_check")),
 			client(400, "invalid_request", "The request is not acceptable HTTP.")},
@@ -59,14 +62,23 @@ func (d Door) replies() []reply {
 	}
 }
 
-// localReplies gives each reply in two shapes: Anthropic's under /v1/messages, OpenAI's elsewhere. Where there is no path
-// yet, the condition on the path fails and the second shape is taken.
+func client(status int, code, message string) *openai.Error {
+	return &openai.Error{Status: status, Type: "invalid_request_error", Code: code, Message: message}
+}
+
+// localReplies gives each reply in two shapes: Anthropic's under /v1/messages, OpenAI's elsewhere and where there may be
+// no path yet.
 func (d Door) localReplies() *hcmv3.LocalReplyConfig {
 	c := &hcmv3.LocalReplyConfig{}
 	for _, r := range d.replies() {
 		c.Mappers = append(c.Mappers,
 			mapper(r.when+" && request.path.startsWith('/v1/messages')", r.err, openai.Messages),
 			mapper(r.when, r.err, openai.Chat))
+	}
+	for _, r := range earlyReplies() {
+		m := mapper(r.when, r.err, openai.Chat)
+		m.HeadersToAdd = append(m.HeadersToAdd, overwrite(RequestIDHeader, "%UNIQUE_ID%"))
+		c.Mappers = append(c.Mappers, m)
 	}
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -72,9 +73,44 @@ func (s *Server) SetEndpoints(names []string) {
 // Connected says whether an Envoy is on the line.
 func (s *Server) Connected() bool { return s.acks.connected() }
 
-// Gone is closed when the Envoy that is on the line, or else the next one, goes: its last ADS stream has ended. Envoy keeps
-// its configuration and its requests if only the stream broke.
-func (s *Server) Gone() <-chan struct{} { return s.acks.goneChannel() }
+// AwaitDeath is for one caller. It returns when an Envoy that was on the line has died, taking its requests along; or with ctx's error. A stream
+// that broke is no death: this process may have been stopped for a while, and Envoy goes on with what it has. Where the
+// kernel does not tell who was on the line, the end of its stream counts as its death.
+func (s *Server) AwaitDeath(ctx context.Context) error {
+	for {
+		select {
+		case <-s.acks.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if dead, err := s.died(ctx); dead || err != nil {
+			return err
+		}
+	}
+}
+
+// died waits until the Envoy whose stream ended last is dead, or back on the line.
+func (s *Server) died(ctx context.Context) (bool, error) {
+	look := time.NewTicker(deathPoll)
+	defer look.Stop()
+	for {
+		lost, back := s.acks.lostCaller()
+		switch {
+		case !lost.alive():
+			return true, nil
+		case back:
+			return false, nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// deathPoll is how often a process whose stream broke is looked at.
+const deathPoll = 50 * time.Millisecond
 
 // Run rebuilds the configuration whenever the fleet or the endpoints change, until ctx is done. Then it ends Envoy's
 // streams; Envoy goes on with what it has.

@@ -1,9 +1,11 @@
 package envoy
 
 import (
+	"context"
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,14 +21,21 @@ func TestEnvoyDiesAndComesBack(t *testing.T) {
 	if !r.server.Connected() {
 		t.Fatal("not connected")
 	}
-	gone := r.server.Gone()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	dead := make(chan error, 1)
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	wait.Go(func() { dead <- r.server.AwaitDeath(ctx) })
 	select {
-	case <-gone:
-		t.Fatal("gone before it went")
+	case err := <-dead:
+		t.Fatalf("dead before it died: %v", err)
 	default:
 	}
 	r.stopEnvoy()
-	<-gone
+	if err := <-dead; err != nil {
+		t.Fatal(err)
+	}
 	if r.server.Connected() {
 		t.Fatal("still connected")
 	}

@@ -9,10 +9,11 @@ import (
 
 // ServerOptions is what a gRPC server that this Envoy calls must be made with, the door's and the picker's alike: room for
 // the largest body (gRPC's own limit is 4 MiB), patience with Envoy's pings (grpc-go hangs up on frequent ones), and
-// windows that do not slow a body down.
+// windows that do not slow a body down. On a Unix socket it also learns which process calls, for Server.AwaitDeath.
 func (d Door) ServerOptions() []grpc.ServerOption {
 	d = d.withDefaults()
 	return []grpc.ServerOption{
+		grpc.Creds(peerCredentials{}),
 		grpc.MaxRecvMsgSize(int(d.BodyLimit) + 1<<20), // headers and metadata come on top
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: min(d.Keepalive/2, 500*time.Millisecond), PermitWithoutStream: true}),
 		grpc.InitialWindowSize(1 << 20),

@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"strconv"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -43,14 +44,16 @@ func subset(md *corev3.Metadata) []string {
 	return out
 }
 
-// named puts the choice where the protocol wants it: in a header and in dynamic metadata, the same words.
+// named puts the choice where the protocol wants it: in a header and in dynamic metadata, the same words. Envoy is to try
+// no more workers than are named.
 func named(addrs []string) *extprocv3.ProcessingResponse {
 	list := strings.Join(addrs, ",")
 	return &extprocv3.ProcessingResponse{
 		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
 			Response: &extprocv3.CommonResponse{
 				ClearRouteCache: true,
-				HeaderMutation:  &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{rawHeader(envoy.DestinationKey, list)}},
+				HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{
+					rawHeader(envoy.DestinationKey, list), rawHeader(envoy.MaxRetriesHeader, strconv.Itoa(len(addrs)-1))}},
 			},
 		}},
 		DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,6 +103,9 @@ func (a answer) ok() *authv3.CheckResponse {
 	if a.admission != "" {
 		ok.Headers = append(ok.Headers, header(envoy.ContextHeader, a.context), header(envoy.EndpointHeader, envoy.ClusterName(a.endpoint)))
 		ok.ResponseHeadersToAdd = limitHeaders(a.standing)
+		if n := len(a.workers); n > 0 {
+			ok.Headers = append(ok.Headers, header(envoy.MaxRetriesHeader, strconv.Itoa(n-1)))
+		}
 	}
 	resp := &authv3.CheckResponse{
 		Status:       &rpcstatus.Status{Code: int32(codes.OK)},

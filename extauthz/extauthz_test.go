@@ -150,7 +150,7 @@ func TestAdmitted(t *testing.T) {
 	for _, h := range resp.GetOkResponse().GetHeaders() {
 		got[h.GetHeader().GetKey()] = h.GetHeader().GetValue()
 	}
-	if got[envoy.EndpointHeader] != envoy.ClusterName("large") || len(got) != 2 {
+	if got[envoy.EndpointHeader] != envoy.ClusterName("large") || got[envoy.MaxRetriesHeader] != "1" || len(got) != 3 {
 		t.Errorf("headers %v", got)
 	}
 	c, err := g.verifier.Verify(got[envoy.ContextHeader], time.Now())

@@ -68,8 +68,11 @@ func (m *Meter) Process(stream extprocv3.ExternalProcessor_ProcessServer) error 
 			return err
 		}
 		resp := w.take(req)
-		if req.GetObservabilityMode() {
-			continue // Envoy goes on by itself and reads no answer
+		if req.GetObservabilityMode() { // Envoy goes on by itself and reads no answer
+			if w.facts.SawEnd {
+				return nil // lets go of the stream, which Envoy would hold open for its deferred close
+			}
+			continue
 		}
 		if err := stream.Send(resp); err != nil {
 			return err

@@ -93,13 +93,9 @@ func followPolicy(ctx context.Context, current *policy.Current, control *envoy.S
 
 // endFlightsOfDeadEnvoy ends what an Envoy left behind that was killed: nothing else will tell.
 func endFlightsOfDeadEnvoy(ctx context.Context, control *envoy.Server, flights *flight.Table, log *slog.Logger) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-control.Gone():
-			n := flights.Lose(time.Now(), "envoy_gone")
-			log.Warn("Envoy is gone", "flights_ended", n)
-		}
+	for control.AwaitDeath(ctx) == nil {
+		n := flights.Lose(time.Now(), "envoy_gone")
+		log.Warn("Envoy is gone", "flights_ended", n)
 	}
+	return nil
 }
