@@ -49,6 +49,9 @@ func (h *health) report() (ready bool, lines []string) {
 	st := h.agent.Status()
 	snap := h.policy.Load()
 	say(snap != nil, "policy: revision %d from %s", st.Revision, st.From)
+	if st.FromDisk {
+		note("policy: the last good one, from disk; its source has not been heard since the start")
+	}
 	if st.LastNack != "" {
 		note("policy: a later one was refused at %s: %s", st.LastNackAt.Format(time.RFC3339), st.LastNack)
 	}

@@ -20,9 +20,6 @@ type child struct {
 	argv []string
 	log  string // file that its output goes to
 	say  func(format string, args ...any)
-
-	mu   sync.Mutex
-	proc *os.Process // nil: not running
 }
 
 const (
@@ -71,8 +68,6 @@ func (c *child) once(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	c.set(cmd.Process)
-	defer c.set(nil)
 
 	ended := make(chan struct{})
 	stopped := make(chan struct{})
@@ -98,22 +93,6 @@ func (c *child) once(ctx context.Context) error {
 		err = fmt.Errorf("exit status 0")
 	}
 	return err
-}
-
-func (c *child) set(p *os.Process) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.proc = p
-}
-
-// pid is 0 while the child does not run.
-func (c *child) pid() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.proc == nil {
-		return 0
-	}
-	return c.proc.Pid
 }
 
 // lastWords are the last line of the child's log, for people.

@@ -115,7 +115,7 @@ func findEnvoy(flag string) (string, error) {
 	}
 	path, err := exec.LookPath("envoy")
 	if err != nil {
-		return "", errors.New("Envoy is missing: run `make envoy`, or name its binary with -envoy")
+		return "", errors.New("no Envoy is found: run `make envoy`, or name its binary with -envoy")
 	}
 	return path, nil
 }
