@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+)
+
+const (
+	// watchEvery is how often an attached engine is asked whether it is there, and watchMost how long it may take.
+	watchEvery = time.Second
+	watchMost  = 5 * time.Second
+	// missesMost in a row make it failed.
+	missesMost = 3
+)
+
+// attached is an engine that somebody else runs.
+type attached struct {
+	base      *url.URL
+	transport *http.Transport
+	every     time.Duration
+}
+
+// NewAttached watches an OpenAI-compatible engine at base, with or without a final /v1.
+func NewAttached(base string) (Engine, error) {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("engine URL: %w", err)
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return nil, fmt.Errorf("engine URL %q: http://HOST:PORT expected", base)
+	case u.User != nil, u.RawQuery != "", u.Fragment != "":
+		return nil, errors.New("engine URL: no user, query or fragment expected")
+	}
+	u.Path = "/" + strings.Trim(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1"), "/") // absolute, so that paths joined to it are
+	return &attached{base: u, transport: newTransport(), every: watchEvery}, nil
+}
+
+func (a *attached) Kind() string                 { return "attached" }
+func (a *attached) Base() *url.URL               { return a.base }
+func (a *attached) Transport() http.RoundTripper { return a.transport }
+
+func (a *attached) Run(ctx context.Context, log *slog.Logger, tell func(Life)) {
+	defer a.transport.CloseIdleConnections()
+	log.Warn("the engine runs on its own: whoever reaches its address passes by keys, limits and usage", "engine", a.base.String())
+	life := Life{State: workerv1.State_STATE_STARTING, Description: Description{Epoch: newEpoch()}}
+	tell(life)
+	for misses := 0; ; {
+		next := life
+		if err := a.healthy(ctx); err == nil {
+			misses = 0
+			next.State, next.Reason = workerv1.State_STATE_READY, ""
+		} else if misses++; misses >= missesMost && ctx.Err() == nil {
+			next.State, next.Reason = workerv1.State_STATE_FAILED, err.Error()
+		}
+		if next != life {
+			if next.State == workerv1.State_STATE_READY && life.State == workerv1.State_STATE_FAILED {
+				next.Epoch = newEpoch() // it may have been restarted
+			}
+			log.Info("engine", "state", next.State, "reason", next.Reason)
+			life = next
+			tell(life)
+		}
+		if !sleep(ctx, a.every) {
+			return
+		}
+	}
+}
+
+// healthy asks /health, or the list of models where there is no such path.
+func (a *attached) healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, watchMost)
+	defer cancel()
+	var missing *statusError
+	resp, err := get(ctx, a, "/health")
+	if errors.As(err, &missing) && missing.code == http.StatusNotFound {
+		resp, err = get(ctx, a, "/v1/models")
+	}
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))
+	return resp.Body.Close()
+}
+
+type statusError struct {
+	path string
+	code int
+}
+
+func (s *statusError) Error() string { return fmt.Sprintf("GET %s answered %d", s.path, s.code) }
+
+// get asks the engine itself. Any answer but 200 is an error.
+func get(ctx context.Context, e Engine, path string) (*http.Response, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, under(e.Base(), path).String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := e.Transport().RoundTrip(q)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, &statusError{path, resp.StatusCode}
+	}
+	return resp, nil
+}

@@ -1,0 +1,197 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/usage"
+)
+
+// Outcomes, by the names of the usage records.
+const (
+	complete      = usage.OutcomeComplete
+	clientCut     = usage.OutcomeClientCut
+	upstreamCut   = usage.OutcomeUpstreamCut
+	upstreamError = usage.OutcomeUpstreamError
+)
+
+// attempt is one request that this worker took: what is known of it, and how it ended.
+type attempt struct {
+	w       *Worker
+	op      openai.Op
+	trusted identity.Context
+	number  uint32
+	began   time.Time
+
+	body    []byte
+	request *openai.Request // nil: the body did not arrive
+
+	status    int // told to the client; 0: none
+	first     time.Time
+	sent      int64
+	report    openai.Report
+	metered   bool
+	anomalies []string
+	outcome   string // set once the end is known; the zero value is a cut by the engine
+	refused   string // the engine could not be reached: nothing was served, no record
+	broken    bool   // the response is not whole, and the client must see that
+}
+
+func newAttempt(w *Worker, op openai.Op, trusted identity.Context, r *http.Request) *attempt {
+	return &attempt{w: w, op: op, trusted: trusted, number: attemptOf(r.Header), began: time.Now()}
+}
+
+// read takes the whole body in. err: the client has left.
+func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai.Error, err error) {
+	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != "application/json" {
+		return openai.UnsupportedMediaType(r.Header.Get("Content-Type")), nil
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return openai.UnsupportedMediaType(encoding), nil
+	}
+	limit := a.w.cfg.MaxBody
+	if r.ContentLength > limit {
+		return openai.BodyTooLarge(limit), nil
+	}
+	// A deadline of its own, lifted again: the server would take a late read for a client that has left.
+	rc := http.NewResponseController(rw)
+	_ = rc.SetReadDeadline(time.Now().Add(a.w.cfg.BodyTimeout))
+	a.body, err = readAll(http.MaxBytesReader(rw, r.Body, limit), r.ContentLength)
+	_ = rc.SetReadDeadline(time.Time{})
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return openai.BodyTooLarge(limit), nil
+	case err != nil:
+		return nil, err
+	}
+	a.request, refused = openai.Scan(a.op, a.body)
+	return refused, nil
+}
+
+// readAll reads to the end; length is what was announced, or below 0.
+func readAll(r io.Reader, length int64) ([]byte, error) {
+	if length < 0 {
+		return io.ReadAll(r)
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// serve asks the engine and passes its answer on.
+func (a *attempt) serve(rw http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel() // the engine stops now, however we got here
+	defer context.AfterFunc(a.w.overdue, cancel)()
+	resp, err := a.w.transport.RoundTrip(a.outgoing(ctx, r))
+	switch {
+	case err == nil:
+		defer resp.Body.Close()
+		a.relay(rw, r, resp)
+	case r.Context().Err() != nil:
+		a.outcome = clientCut
+	case neverArrived(err):
+		a.refused = "engine_gone"
+		a.w.refuse(rw, a.op, a.refused, openai.Unavailable("The engine of this worker cannot be reached.", retryAfter))
+	default:
+		a.w.log.Warn("engine broke off before its answer", "admission", a.trusted.Admission, "error", err)
+		a.cutBefore(rw)
+	}
+}
+
+// cutBefore answers for an engine that broke off before anything of its answer was passed on: the door may try elsewhere.
+func (a *attempt) cutBefore(rw http.ResponseWriter) {
+	a.outcome = upstreamCut
+	e := openai.Unavailable("The engine broke off before its answer.", retryAfter)
+	e.Code = "upstream_cut"
+	a.fail(rw, e)
+}
+
+// fail answers with an error of our own in the place of the engine's answer.
+func (a *attempt) fail(rw http.ResponseWriter, e *openai.Error) {
+	a.status, a.first = e.Status, time.Now()
+	a.sent += answer(rw, a.op, e)
+}
+
+// relay passes the answer on by its kind.
+func (a *attempt) relay(rw http.ResponseWriter, r *http.Request, resp *http.Response) {
+	body, err := decoded(resp)
+	if err != nil {
+		a.badEngine(rw, err)
+		return
+	}
+	copyHeaders(rw.Header(), resp.Header)
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		a.relayError(rw, r, resp, body)
+	case media == "text/event-stream":
+		a.relayStream(rw, r, resp, body)
+	default:
+		a.relayWhole(rw, r, media, body)
+	}
+}
+
+// badEngine answers for an engine whose answer makes no sense.
+func (a *attempt) badEngine(rw http.ResponseWriter, why error) {
+	a.w.log.Error("bad answer of the engine", "admission", a.trusted.Admission, "error", why)
+	a.outcome = upstreamError
+	a.fail(rw, &openai.Error{Status: http.StatusBadGateway, Type: "server_error", Code: "upstream_error",
+		Message: fmt.Sprintf("The engine's answer cannot be passed on: %v.", why)})
+}
+
+// close writes the record. Where the response could not be ended properly it breaks the connection: net/http knows no
+// other way to say so.
+func (a *attempt) close() {
+	if a.refused != "" {
+		return
+	}
+	r := a.record()
+	a.w.metrics.requests.WithLabelValues(r.Outcome).Inc()
+	a.w.cfg.Journal.Append(r)
+	if a.broken {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (a *attempt) record() *usagev1.Record {
+	if a.outcome == "" {
+		a.outcome = upstreamCut
+	}
+	r := &usagev1.Record{
+		Id: usage.ServedID(a.trusted.Admission, a.number, "main"), Kind: usage.KindServed,
+		Admission: a.trusted.Admission, Key: a.trusted.Key, Team: a.trusted.Team, Model: a.trusted.Model,
+		Endpoint: a.trusted.Endpoint, Revision: a.trusted.Revision, Spoke: a.w.cfg.Spoke, Worker: a.w.cfg.Name,
+		Operation: a.op.String(), Attempt: a.number, Outcome: a.outcome, CountedFrom: usage.CountedNone,
+		RequestBytes: new(int64(len(a.body))), ResponseBytes: new(a.sent), EndedAt: timestamppb.Now(),
+	}
+	if a.request != nil {
+		r.Stream = a.request.Stream
+	}
+	if a.status != 0 {
+		r.Status = new(uint32(a.status))
+	}
+	if !a.first.IsZero() {
+		r.FirstByteAt = timestamppb.New(a.first)
+	}
+	if a.metered {
+		u := a.report.Usage
+		r.PromptTokens, r.CachedTokens, r.CompletionTokens, r.ReasoningTokens = u.Prompt, u.Cached, u.Completion, u.Reasoning
+		r.CountedFrom = a.report.CountedFrom
+	}
+	r.Anomalies = append(a.anomalies, a.report.Anomalies...)
+	return r
+}

@@ -1,0 +1,99 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"regexp"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+)
+
+// Journal keeps "served" records. Append takes ownership and must not block. A *usage.Spool is one.
+type Journal interface{ Append(*usagev1.Record) }
+
+// Config is one worker.
+type Config struct {
+	// Name is unique in the spoke: 1 to 64 characters [a-z0-9.-].
+	Name string
+	// Spoke is written into the records.
+	Spoke string
+	// Endpoint of the policy that this worker serves; contexts for another are refused.
+	Endpoint string
+	// Listen is where the door's Envoy reaches the shim, host:port; port 0 takes a free one.
+	Listen string
+	// Advertise is the ip:port told to the doors; empty: the address listened on, which then must not be unspecified.
+	Advertise string
+	// Doors are the gRPC targets of the doors to join: host:port or unix:PATH. At least one.
+	Doors []string
+	// JoinToken is the spoke's secret for joining.
+	JoinToken string
+	// Engine to run or to watch. The worker owns it.
+	Engine Engine
+	// Journal gets the served records. The worker does not close it.
+	Journal Journal
+	// MaxBody bounds a request body, in bytes. 0: 64 MiB.
+	MaxBody int64
+	// BodyTimeout is how long a request body may take to arrive. 0: 60 s.
+	BodyTimeout time.Duration
+	// DrainTimeout is how long requests in flight may go on after the end is asked for. 0: 30 s.
+	DrainTimeout time.Duration
+	// Registerer takes the metrics; nil: they are kept, and seen by nobody.
+	Registerer prometheus.Registerer
+	// Log; nil: slog.Default().
+	Log *slog.Logger
+
+	keyLife time.Duration // for tests; 0: as long as a context lives
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9.-]{1,64}$`)
+
+func (c Config) withDefaults() (Config, error) {
+	switch {
+	case !nameForm.MatchString(c.Name):
+		return c, fmt.Errorf("worker: name %q: 1 to 64 characters [a-z0-9.-] expected", c.Name)
+	case c.Endpoint == "":
+		return c, errors.New("worker: an endpoint is needed")
+	case len(c.Doors) == 0:
+		return c, errors.New("worker: the address of at least one door is needed")
+	case c.JoinToken == "":
+		return c, errors.New("worker: a join token is needed")
+	case c.Engine == nil || c.Journal == nil:
+		return c, errors.New("worker: an engine and a journal are needed")
+	}
+	setDefault(&c.MaxBody, 64<<20)
+	setDefault(&c.BodyTimeout, time.Minute)
+	setDefault(&c.DrainTimeout, 30*time.Second)
+	setDefault(&c.keyLife, contextLife)
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c, nil
+}
+
+func setDefault[N ~int64](n *N, to N) {
+	if *n <= 0 {
+		*n = to
+	}
+}
+
+// advertised is what the doors are told.
+func (c Config) advertised(bound net.Addr) (string, error) {
+	address := c.Advertise
+	if address == "" {
+		address = bound.String()
+	}
+	at, err := netip.ParseAddrPort(address)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("worker: address %q for the doors: ip:port expected", address)
+	case at.Addr().IsUnspecified():
+		return "", fmt.Errorf("worker: %q listens everywhere: say which address the doors shall use", address)
+	}
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String(), nil
+}

@@ -1,0 +1,16 @@
+// Package worker is the shim: it stands before one engine and is the only way to it.
+//
+// It promises that nothing is served without a trusted context of a door that it has joined, and no context twice; that a
+// stream reaches the client byte for byte as the engine would have sent it for the client's own options, event by event as
+// they come, with comment lines of running usage added; that a stream which the engine breaks off ends with an error event;
+// that the engine is told at once when the client leaves; and that each attempt which it took leaves exactly one "served"
+// record, however it ended. A request that it refused leaves none, and its answer carries x-spokegate-refused.
+//
+// A response's headers leave with its first whole event (or body), so an engine that dies before that is a 503 which the
+// door may try elsewhere, and nothing was promised to the client.
+//
+// Bounds: a request body is held whole (Config.MaxBody); of a response one event is held (maxEvent; a larger one passes
+// unchanged), or a JSON body up to maxWhole (a larger one streams). So memory is at most requests × (MaxBody + 1 MiB).
+//
+// It does not limit, route or admit: a door did. It does not judge whether an engine that answers is well (later).
+package worker

@@ -1,0 +1,237 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+)
+
+// How soon a lost door is tried again: doubling, with up to half of it as jitter.
+const (
+	rejoinFirst = 100 * time.Millisecond
+	rejoinMost  = 5 * time.Second
+)
+
+// goodbyeMost is how long a door may take to end a stream that we have closed.
+const goodbyeMost = 2 * time.Second
+
+// Bounds for the beat that a door asks for.
+const (
+	beatLeast = 20 * time.Millisecond
+	beatMost  = time.Minute
+	beatFirst = time.Second
+)
+
+// door keeps the worker joined to one door.
+type door struct {
+	target string
+	token  string
+	hello  func(Description) *workerv1.Hello
+	states *states
+	keys   *keys
+	log    *slog.Logger
+}
+
+var (
+	errEngineChanged = errors.New("the engine started anew")
+	errStopped       = errors.New("the worker has stopped")
+)
+
+// run joins again and again until the worker has stopped or ctx ends. stopping ends what only waits for a door.
+func (d *door) run(ctx, stopping context.Context) {
+	conn, err := grpc.NewClient(d.target,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: rejoinFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: rejoinMost},
+			MinConnectTimeout: rejoinMost,
+		}))
+	if err != nil {
+		d.log.Error("door cannot be joined", "door", d.target, "error", err)
+		return
+	}
+	defer conn.Close()
+	wait, said := rejoinFirst, ""
+	for {
+		joined, err := d.session(ctx, stopping, workerv1.NewFleetClient(conn))
+		switch {
+		case stopping.Err() != nil || errors.Is(err, errStopped):
+			return
+		case errors.Is(err, errEngineChanged):
+			wait = rejoinFirst
+			continue
+		case joined:
+			wait, said = rejoinFirst, ""
+		}
+		if text := status.Convert(err).Message(); text != said {
+			d.log.Warn("not joined to door", "door", d.target, "error", text)
+			said = text
+		}
+		if !sleep(stopping, wait+rand.N(wait/2)) {
+			return
+		}
+		wait = min(2*wait, rejoinMost)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// session is one stream, from Hello to its end. joined says that the door welcomed us.
+func (d *door) session(ctx, stopping context.Context, c workerv1.FleetClient) (joined bool, err error) {
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+d.token))
+	defer cancel()
+	unhook := context.AfterFunc(stopping, cancel)
+	stream, err := c.Join(ctx, grpc.WaitForReady(true))
+	unhook()
+	if err != nil {
+		return false, err
+	}
+	at, _ := d.states.now()
+	s := &session{door: d, stream: stream, epoch: at.hello.Epoch, welcomes: make(chan *workerv1.Welcome), ended: make(chan error, 1)}
+	defer s.release()
+	go s.receive(ctx)
+	err = stream.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Hello{Hello: d.hello(at.hello)}})
+	if err != nil {
+		err = s.cause(err)
+	} else {
+		err = s.run(ctx)
+	}
+	s.end(cancel, errors.Is(err, errEngineChanged) || errors.Is(err, errStopped))
+	return s.name != "", err
+}
+
+// session is the state of one stream; only its own goroutine touches it.
+type session struct {
+	door     *door
+	stream   workerv1.Fleet_JoinClient
+	epoch    string
+	name     string // the door's, once welcomed
+	beat     time.Duration
+	welcomes chan *workerv1.Welcome
+	ended    chan error
+}
+
+func (s *session) receive(ctx context.Context) {
+	for {
+		w, err := s.stream.Recv()
+		if err != nil {
+			s.ended <- err
+			return
+		}
+		select {
+		case s.welcomes <- w:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// run tells the door of each change and beats, until either side ends it.
+func (s *session) run(ctx context.Context) error {
+	s.beat = beatFirst
+	beat := time.NewTimer(s.beat)
+	defer beat.Stop()
+	for {
+		at, changed := s.door.states.now()
+		if at.hello.Epoch != s.epoch {
+			return errEngineChanged
+		}
+		if s.name != "" { // the door wants to speak first
+			if err := s.stream.Send(statusOf(at)); err != nil {
+				return s.cause(err)
+			}
+		}
+		if at.state == workerv1.State_STATE_STOPPED {
+			return errStopped
+		}
+		beat.Reset(s.beat * 3 / 4)
+		select {
+		case <-changed:
+		case <-beat.C:
+		case w := <-s.welcomes:
+			if err := s.welcome(w); err != nil {
+				return err
+			}
+		case err := <-s.ended:
+			s.ended <- err
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// end waits until the stream is over. After a goodbye the door has forgotten us then: only so can the name join again.
+func (s *session) end(cancel context.CancelFunc, goodbye bool) {
+	if goodbye {
+		_ = s.stream.CloseSend()
+		defer time.AfterFunc(goodbyeMost, cancel).Stop()
+	} else {
+		cancel()
+	}
+	for {
+		select {
+		case <-s.welcomes:
+		case <-s.ended:
+			return
+		}
+	}
+}
+
+func (s *session) welcome(w *workerv1.Welcome) error {
+	if err := s.door.keys.hold(w.Door, w.PublicKey); err != nil {
+		return err
+	}
+	if s.name == "" {
+		s.door.log.Info("joined door", "door", w.Door, "target", s.door.target)
+	}
+	s.release() // of the welcome before this one
+	s.name = w.Door
+	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
+		s.beat = min(max(ms, beatLeast), beatMost)
+	}
+	return nil
+}
+
+func (s *session) release() {
+	if s.name != "" {
+		s.door.keys.release(s.name)
+	}
+}
+
+// cause is why a send failed: gRPC tells it at the receiving side.
+func (s *session) cause(err error) error {
+	if status.Code(err) != codes.Unknown {
+		return err
+	}
+	select {
+	case ended := <-s.ended:
+		s.ended <- ended
+		return ended
+	case <-time.After(time.Second):
+		return err
+	}
+}
+
+func statusOf(at standing) *workerv1.JoinRequest {
+	return &workerv1.JoinRequest{Message: &workerv1.JoinRequest_Status{
+		Status: &workerv1.Status{State: at.state, Reason: at.reason, Running: at.running}}}
+}

@@ -1,0 +1,154 @@
+package worker
+
+import "bytes"
+
+// maxEvent is the largest event that is looked into, in bytes. A larger one passes as the engine sent it.
+const maxEvent = 1 << 20
+
+type span struct{ start, end int }
+
+// events cuts an event stream at the ends of its events, wherever the engine's bytes were cut. Lines end with LF, CRLF or
+// CR. An event is handed on when it is whole; until then at most maxEvent bytes are held.
+type events struct {
+	each func(out, event []byte, data []span) []byte // appends what becomes of one event
+
+	held []byte // the event so far
+	line int    // where its present line begins
+	seen int    // no line end before this
+	data []span // its data lines, without the name
+
+	over bool // an event above maxEvent: it passes, up to its end
+	cut  bool // and part of its present line has passed
+}
+
+// write appends to out what p brings to its end.
+func (e *events) write(out, p []byte) []byte {
+	buf := p
+	if len(e.held) > 0 {
+		e.held = append(e.held, p...)
+		buf = e.held
+	}
+	for {
+		end, next, ok := lineEnd(buf, e.line, e.seen)
+		if !ok {
+			break
+		}
+		blank := end == e.line && !e.cut
+		e.note(buf, end)
+		e.line, e.seen, e.cut = next, next, false
+		if blank {
+			out = e.emit(out, buf[:next])
+			buf = buf[next:]
+		}
+	}
+	e.seen = max(e.line, len(buf)-1) // the last byte may be a CR that waits for its LF
+	return e.hold(out, buf)
+}
+
+// hold keeps the event's beginning, or lets it pass when it is too large.
+func (e *events) hold(out, buf []byte) []byte {
+	if e.over || len(buf) > maxEvent {
+		out, buf = e.pass(out, buf)
+	}
+	e.held = append(e.held[:0], buf...)
+	return out
+}
+
+// pass lets go of all but a CR at the end.
+func (e *events) pass(out, buf []byte) (passed, rest []byte) {
+	n := len(buf)
+	if n > 0 && buf[n-1] == '\r' {
+		n--
+	}
+	e.over, e.cut, e.data = true, e.cut || e.line < n, e.data[:0]
+	e.line, e.seen = 0, 0
+	return append(out, buf[:n]...), buf[n:]
+}
+
+// note remembers a data line.
+func (e *events) note(buf []byte, end int) {
+	line := buf[e.line:end]
+	if e.over || e.cut || !bytes.HasPrefix(line, []byte("data")) {
+		return
+	}
+	start := e.line + len("data")
+	switch {
+	case start == end:
+	case buf[start] != ':':
+		return
+	default:
+		if start++; start < end && buf[start] == ' ' {
+			start++
+		}
+	}
+	e.data = append(e.data, span{start, end})
+}
+
+func (e *events) emit(out, event []byte) []byte {
+	if e.over || len(event) > maxEvent {
+		out = append(out, event...)
+	} else {
+		out = e.each(out, event, e.data)
+	}
+	e.line, e.seen, e.data, e.over = 0, 0, e.data[:0], false
+	return out
+}
+
+// close ends the stream where the engine ended it. whole is false when it broke off inside an event that says something;
+// then that event is dropped, as a client would have dropped it.
+func (e *events) close(out []byte) (_ []byte, whole bool) {
+	defer func() { e.held = nil }()
+	if end := len(bytes.TrimSuffix(e.held, []byte("\r"))); e.line < end {
+		e.note(e.held, end)
+	}
+	switch {
+	case e.over:
+		return append(out, e.held...), false
+	case len(e.held) == 0 || len(e.data) == 0:
+		return append(out, e.held...), true
+	case !wholeData(joined(e.held, e.data)):
+		return out, false
+	}
+	return e.emit(out, e.held), true
+}
+
+// inside says that the client has got the beginning of an event.
+func (e *events) inside() bool { return e.over }
+
+// lineEnd finds the end of the line at from, looking from seen on: the line is buf[from:end], the next begins at next. A CR
+// at the end of buf is not decided yet.
+func lineEnd(buf []byte, from, seen int) (end, next int, ok bool) {
+	at := max(from, seen)
+	lf := bytes.IndexByte(buf[at:], '\n')
+	stop := len(buf)
+	if lf >= 0 {
+		stop = at + lf
+	}
+	cr := bytes.IndexByte(buf[at:stop], '\r')
+	switch {
+	case cr >= 0 && at+cr+1 == len(buf): // no LF can follow yet
+		return 0, 0, false
+	case cr >= 0 && at+cr+1 == stop && lf >= 0:
+		return at + cr, stop + 1, true
+	case cr >= 0:
+		return at + cr, at + cr + 1, true
+	case lf >= 0:
+		return stop, stop + 1, true
+	}
+	return 0, 0, false
+}
+
+// joined is the data of an event: its data lines with LF between them.
+func joined(event []byte, data []span) []byte {
+	if len(data) == 1 {
+		return event[data[0].start:data[0].end]
+	}
+	var all []byte
+	for i, d := range data {
+		if i > 0 {
+			all = append(all, '\n')
+		}
+		all = append(all, event[d.start:d.end]...)
+	}
+	return all
+}

@@ -1,0 +1,227 @@
+package worker
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"strings"
+	"testing"
+
+	"github.com/spokegate/spokegate/openai"
+)
+
+// run feeds a stream in pieces that cut chooses, and returns what a client gets.
+func run(client bool, stream []byte, cut func(left int) int) (out []byte, whole bool) {
+	e := &events{each: stripper{client: client}.event}
+	for len(stream) > 0 {
+		n := min(max(cut(len(stream)), 1), len(stream))
+		piece := bytes.Clone(stream[:n]) // so that keeping it would show
+		out = e.write(out, piece)
+		for i := range piece {
+			piece[i] = '#'
+		}
+		stream = stream[n:]
+	}
+	return e.close(out)
+}
+
+func atOnce(left int) int { return left }
+
+func TestStrip(t *testing.T) {
+	for _, c := range []struct{ name, in, unasked, asked string }{
+		{"running usage",
+			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":7,\"total_tokens\":8,\"completion_tokens\":1}}\n\n",
+			": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1}\ndata: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", "same"},
+		{"last chunk",
+			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{\"reasoning_tokens\":1}}}\n\ndata: [DONE]\n\n",
+			": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1,\"cached_tokens\":4,\"reasoning_tokens\":1}\ndata: [DONE]\n\n",
+			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{\"reasoning_tokens\":1}}}\n\ndata: [DONE]\n\n"},
+		{"usage first and spaces", "data: { \"usage\" : {\"prompt_tokens\": 1} , \"choices\": [ {} ]}\r\n\r\n",
+			": spokegate-usage {\"prompt_tokens\":1}\ndata: { \"choices\": [ {} ]}\r\n\r\n", "same"},
+		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", ": spokegate-usage {}\ndata:{\"choices\":[{}], \"x\":1}\r\r", "same"},
+		{"null stays", "data: {\"choices\":[{}],\"usage\":null}\n\n", "data: {\"choices\":[{}],\"usage\":null}\n\n", "same"},
+		{"text that looks like usage", "data: {\"choices\":[{\"delta\":{\"content\":\",\\\"usage\\\":{\\\"prompt_tokens\\\":9}\"}}]}\n\n", "as it is", "same"},
+		{"usage of somebody else", "data: {\"choices\":[{\"usage\":{\"prompt_tokens\":9}}]}\n\n", "as it is", "same"},
+		{"not a chunk", "data: {\"error\":{\"message\":\"x\"},\"usage\":{\"prompt_tokens\":9}}\n\n", "as it is", "same"},
+		{"event, id and comment", ": ping\nevent: x\nid: 1\ndata: {\"choices\":[{}],\"usage\":{\"completion_tokens\":-2}}\n\n",
+			": ping\nevent: x\nid: 1\n: spokegate-usage {\"completion_tokens\":-2}\ndata: {\"choices\":[{}]}\n\n", "same"},
+		{"several data lines", "data: {\"choices\":[{}],\ndata: \"usage\":\ndata: {\"prompt_tokens\":3}\ndata: }\n\n",
+			": spokegate-usage {\"prompt_tokens\":3}\ndata: {\"choices\":[{}]\ndata: \ndata: \ndata: }\n\n", "same"},
+		{"no end", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}", ": spokegate-usage {\"prompt_tokens\":3}\ndata: {\"choices\":[{}]}", "same"},
+		{"nothing but a comment", ": ping\n\n", "as it is", "same"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := c.unasked
+			if want == "as it is" {
+				want = c.in
+			}
+			if out, _ := run(false, []byte(c.in), atOnce); string(out) != want {
+				t.Errorf("client did not ask:\n%q, expected\n%q", out, want)
+			}
+			if c.asked != "same" {
+				want = c.asked
+			}
+			if out, _ := run(true, []byte(c.in), atOnce); string(out) != want {
+				t.Errorf("client asked:\n%q, expected\n%q", out, want)
+			}
+		})
+	}
+}
+
+func TestBrokenOffInsideAnEvent(t *testing.T) {
+	for in, want := range map[string]struct {
+		out   string
+		whole bool
+	}{
+		"data: {\"a\":1}\n\ndata: {\"b\":":  {"data: {\"a\":1}\n\n", false},
+		"data: {\"a\":1}\n\ndata: {\"b\"\n": {"data: {\"a\":1}\n\n", false},
+		"data: {\"a\":1}\n\ndata: [DONE]":   {"data: {\"a\":1}\n\ndata: [DONE]", true},
+		"data: {\"a\":1}\n\ndata: {}\r":     {"data: {\"a\":1}\n\ndata: {}\r", true},
+		"data: {\"a\":1}\n\n: pi":           {"data: {\"a\":1}\n\n: pi", true},
+		"":                                  {"", true},
+	} {
+		if out, whole := run(false, []byte(in), atOnce); string(out) != want.out || whole != want.whole {
+			t.Errorf("%q: %q whole %v, expected %+v", in, out, whole, want)
+		}
+	}
+}
+
+// An event above the bound passes unchanged, however it was cut, and the one after it is looked into again.
+func TestLargeEvent(t *testing.T) {
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		large := "data: {\"choices\":[{\"x\":\"" + strings.Repeat("y", maxEvent) + "\"}],\"usage\":{\"prompt_tokens\":1}}" + end + end
+		small := "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":1}}" + end + end
+		want := large + ": spokegate-usage {\"prompt_tokens\":1}\ndata: {\"choices\":[{}]}" + end + end + "data: 1" + end + end
+		in := []byte(large + small + "data: 1" + end + end)
+		for _, size := range []int{1 << 30, 1 << 15, 4097, maxEvent, maxEvent + 1} {
+			if out, _ := run(false, in, func(int) int { return size }); string(out) != want {
+				t.Errorf("line end %q, pieces of %d: %d bytes, expected %d", end, size, len(out), len(want))
+			}
+		}
+	}
+}
+
+// engineStream writes a stream as an engine would with and without our options: the oracle for what a client must get.
+func engineStream(rnd *rand.Rand, client bool) (with, without []byte) {
+	end := []string{"\n", "\r\n", "\r"}[rnd.Intn(3)]
+	data := []string{"data: ", "data:"}[rnd.Intn(2)]
+	usage := func(n int) string {
+		return fmt.Sprintf(`"usage":{"prompt_tokens":7,"total_tokens":%d,"completion_tokens":%d}`, n+7, n)
+	}
+	both := func(s string) { with, without = append(with, s...), append(without, s...) }
+	for n := range rnd.Intn(6) {
+		switch rnd.Intn(6) {
+		case 0:
+			both(": ping" + end + end)
+		case 1:
+			both("event: x" + end)
+		}
+		text := []string{`a`, `\"usage\":{}`, "ü", `}],`, `\\`, ""}[rnd.Intn(6)]
+		head := fmt.Sprintf(`"id":"x","choices":[{"index":0,"delta":{"content":"%s"}}]`, text)
+		both(data)
+		switch rnd.Intn(3) {
+		case 0:
+			with = append(with, "{"+head+","+usage(n)+"}"...)
+		case 1:
+			with = append(with, "{"+usage(n)+","+head+"}"...)
+		case 2:
+			with = append(with, "{"+head+`, `+usage(n)+"}"...)
+		}
+		without = append(without, "{"+head+"}"...)
+		both(end + end)
+	}
+	last := data + `{"id":"x","choices":[],` + usage(9) + "}" + end + end
+	with = append(with, last...)
+	if client {
+		without = append(without, last...)
+	}
+	both(data + "[DONE]" + end + end)
+	return with, without
+}
+
+// noComments takes the lines out that every client skips.
+func noComments(stream []byte) []byte {
+	var out []byte
+	for _, line := range bytes.SplitAfter(stream, []byte("\n")) {
+		if !bytes.HasPrefix(line, []byte(usageComment)) {
+			out = append(out, line...)
+			continue
+		}
+	}
+	return out
+}
+
+// Whatever the cuts: the same bytes come out, they are what the engine would have sent by itself, and a meter behind the
+// shim counts what one before it does.
+func checkStream(t *testing.T, rnd *rand.Rand, client bool) {
+	t.Helper()
+	with, without := engineStream(rnd, client)
+	whole, _ := run(client, with, atOnce)
+	cut, _ := run(client, with, func(left int) int { return 1 + rnd.Intn(min(left, 40)) })
+	if !bytes.Equal(whole, cut) {
+		t.Fatalf("cuts change the bytes:\n%q\n%q", whole, cut)
+	}
+	// A CR that ends a line before a comment is followed by the comment itself, not by LF: comments begin at a line.
+	if got := noComments(commentsAtLines(whole)); !bytes.Equal(got, without) {
+		t.Fatalf("client (asked %v) gets\n%q, the engine would have sent\n%q, it sent\n%q", client, got, without, with)
+	}
+	before, behind := openai.NewMeter(openai.Chat, true), openai.NewMeter(openai.Chat, true)
+	before.Write(with)
+	behind.Write(whole)
+	if b, a := describe(before.Close()), describe(behind.Close()); a != b {
+		t.Fatalf("meters differ: %s before, %s behind\n%q\n%q", b, a, with, whole)
+	}
+}
+
+// commentsAtLines lets noComments find comments after a lone CR.
+func commentsAtLines(stream []byte) []byte {
+	marked := bytes.ReplaceAll(stream, []byte("\r"+usageComment), []byte("\r\x00\n"+usageComment))
+	var out []byte
+	for _, line := range bytes.SplitAfter(marked, []byte("\n")) {
+		if bytes.HasPrefix(line, []byte(usageComment)) {
+			continue
+		}
+		out = append(out, bytes.ReplaceAll(line, []byte("\x00\n"), nil)...)
+	}
+	return out
+}
+
+func describe(r openai.Report) string {
+	n := func(p *int64) string {
+		if p == nil {
+			return "?"
+		}
+		return fmt.Sprint(*p)
+	}
+	return fmt.Sprint(n(r.Usage.Prompt), n(r.Usage.Completion), r.Events, r.Terminal, r.Failed, r.CountedFrom, r.Anomalies)
+}
+
+func TestStreamIsWhatTheEngineWouldHaveSent(t *testing.T) {
+	for seed := range int64(3000) {
+		rnd := rand.New(rand.NewSource(seed))
+		checkStream(t, rnd, seed%2 == 0)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// FuzzSplits: of any bytes, any two cuts give the same output.
+func FuzzSplits(f *testing.F) {
+	for seed := range int64(8) {
+		with, _ := engineStream(rand.New(rand.NewSource(seed)), false)
+		f.Add(with, seed, seed%2 == 0)
+	}
+	f.Add([]byte("data: {\"choices\":[],\"usage\":{\ndata:}}\r\r\n\n\r"), int64(1), false)
+	f.Add([]byte("data\ndata:\ndata: \n\n\n\r\n\r\r"), int64(2), true)
+	f.Add([]byte("data: {\"usage\":{\"prompt_tokens\":{\"usage\":{}}},\"choices\":[1]}\n\n"), int64(3), true)
+	f.Fuzz(func(t *testing.T, in []byte, seed int64, client bool) {
+		rnd := rand.New(rand.NewSource(seed))
+		whole, end := run(client, in, atOnce)
+		cut, cutEnd := run(client, in, func(left int) int { return 1 + rnd.Intn(left) })
+		ones, onesEnd := run(client, in, func(int) int { return 1 })
+		if !bytes.Equal(whole, cut) || !bytes.Equal(whole, ones) || end != cutEnd || end != onesEnd {
+			t.Errorf("%q:\n%q %v\n%q %v\n%q %v", in, whole, end, cut, cutEnd, ones, onesEnd)
+		}
+	})
+}

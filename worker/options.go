@@ -1,0 +1,38 @@
+package worker
+
+import "github.com/spokegate/spokegate/openai"
+
+// asked are the stream options that make an engine tell usage with every chunk.
+const asked = `"include_usage":true,"continuous_usage_stats":true`
+
+// countable says that the engine can be asked for running usage in this request's response.
+func countable(q *openai.Request) bool {
+	return q.Stream && (q.Op == openai.Chat || q.Op == openai.Completions)
+}
+
+// askRunningUsage puts our stream options into a body that Scan has accepted. All other bytes stay as they are: the order
+// of keys, white space, and integers of any size.
+func askRunningUsage(body []byte, q *openai.Request) []byte {
+	at, given := q.Get("stream_options")
+	if !given {
+		end := q.Members[len(q.Members)-1].Value.End // there is one at least: the model
+		return splice(body, openai.Span{Start: end, End: end}, []byte(`,"stream_options":{`+asked+`}`))
+	}
+	options := []byte(`{` + asked)
+	openai.Each(body[at.Start:at.End], func(key, value []byte) bool {
+		switch string(openai.Unquote(nil, key)) {
+		case "include_usage", "continuous_usage_stats":
+		default:
+			options = append(options, ',')
+			options = append(append(append(options, key...), ':'), value...)
+		}
+		return true
+	})
+	return splice(body, at, append(options, '}'))
+}
+
+func splice(body []byte, at openai.Span, with []byte) []byte {
+	out := make([]byte, 0, len(body)+len(with))
+	out = append(append(out, body[:at.Start]...), with...)
+	return append(out, body[at.End:]...)
+}

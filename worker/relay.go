@@ -1,0 +1,220 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spokegate/spokegate/openai"
+)
+
+const (
+	// maxWhole is how much of a body that is not a stream is held, so that a client gets all or a clean error. A larger
+	// one streams.
+	maxWhole = 256 << 10
+	// readSize is what is read from an engine at once.
+	readSize = 32 << 10
+)
+
+var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+
+// relayStream passes an event stream on, event by event, and says by its end how the request ended.
+func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) {
+	meter := openai.NewMeter(a.op, true)
+	cutter := a.cutter()
+	rw.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+	buf := buffers.Get().(*[readSize]byte)
+	defer buffers.Put(buf)
+	var out []byte
+	for {
+		n, err := body.Read(buf[:])
+		meter.Write(buf[:n])
+		out = cutter.write(out[:0], buf[:n])
+		if gone := a.send(rw, out); gone != nil {
+			a.endStream(meter, clientCut)
+			return
+		}
+		if err != nil {
+			a.finishStream(rw, r, resp, meter, cutter, err)
+			return
+		}
+	}
+}
+
+// cutter takes out of the stream what the client did not ask for.
+func (a *attempt) cutter() *events {
+	if countable(a.request) {
+		return &events{each: stripper{client: a.request.IncludeUsage}.event}
+	}
+	return &events{each: func(out, event []byte, _ []span) []byte { return append(out, event...) }}
+}
+
+// send writes and flushes. The headers go with the first bytes.
+func (a *attempt) send(rw http.ResponseWriter, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if a.status == 0 {
+		a.status, a.first = http.StatusOK, time.Now()
+		rw.WriteHeader(a.status)
+	}
+	n, err := rw.Write(p)
+	a.sent += int64(n)
+	if err != nil {
+		return err
+	}
+	return http.NewResponseController(rw).Flush()
+}
+
+// finishStream is the end of the engine's bytes, as it wanted or not.
+func (a *attempt) finishStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, meter *openai.Meter, cutter *events, err error) {
+	if err != io.EOF && r.Context().Err() != nil {
+		a.endStream(meter, clientCut)
+		return
+	}
+	rest, whole := cutter.close(nil)
+	if gone := a.send(rw, rest); gone != nil {
+		a.endStream(meter, clientCut)
+		return
+	}
+	a.endStream(meter, upstreamCut)
+	if a.outcome != upstreamCut {
+		return
+	}
+	// No terminal event. Fine if the engine ended its body in a way that a death could not.
+	framed := resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0
+	if err == io.EOF && whole && framed && a.status != 0 {
+		a.outcome = complete
+		a.anomalies = append(a.anomalies, "no_terminal_event")
+		return
+	}
+	a.w.log.Warn("engine broke off", "admission", a.trusted.Admission, "error", err)
+	if a.status == 0 {
+		a.cutBefore(rw)
+		return
+	}
+	end := cutEvent(a.op)
+	if cutter.inside() {
+		end = append([]byte("\n\n"), end...)
+	}
+	if a.send(rw, end) != nil {
+		a.outcome = clientCut
+	}
+}
+
+// endStream takes the meter's report. A stream whose terminal event was seen is complete whoever left after it.
+func (a *attempt) endStream(meter *openai.Meter, otherwise string) {
+	a.report, a.metered = meter.Close(), true
+	switch {
+	case a.report.Failed:
+		a.outcome = upstreamError
+	case a.report.Terminal:
+		a.outcome = complete
+	default:
+		a.outcome = otherwise
+	}
+}
+
+// cutEvent tells a client mid-stream that the engine broke off, in the way that its SDK raises to the caller.
+func cutEvent(op openai.Op) []byte {
+	const message = "The engine broke off; the answer is not whole."
+	switch op {
+	case openai.Messages:
+		return []byte("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"" + message + "\",\"code\":\"upstream_cut\"}}\n\n")
+	case openai.Responses:
+		return []byte("event: error\ndata: {\"type\":\"error\",\"code\":\"upstream_cut\",\"message\":\"" + message +
+			"\",\"param\":null,\"error\":{\"message\":\"" + message + "\",\"type\":\"server_error\",\"param\":null,\"code\":\"upstream_cut\"}}\n\n")
+	}
+	return []byte("data: {\"error\":{\"message\":\"" + message + "\",\"type\":\"server_error\",\"param\":null,\"code\":\"upstream_cut\"}}\n\n")
+}
+
+// relayWhole passes one JSON value on.
+func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media string, body io.Reader) {
+	meter := openai.NewMeter(a.op, false)
+	held, err := io.ReadAll(io.LimitReader(body, maxWhole))
+	meter.Write(held)
+	if err == nil && len(held) == maxWhole {
+		a.relayLarge(rw, r, meter, held, body)
+		return
+	}
+	a.report, a.metered = meter.Close(), true
+	switch {
+	case err != nil && r.Context().Err() != nil:
+		a.outcome = clientCut
+	case !a.report.Terminal && (err != nil || media == "application/json"):
+		a.w.log.Warn("engine broke off", "admission", a.trusted.Admission, "error", err)
+		a.cutBefore(rw)
+	case !a.report.Terminal:
+		a.badEngine(rw, fmt.Errorf("it is %.64q, not JSON", media))
+	default:
+		if err != nil {
+			a.anomalies = append(a.anomalies, "bad_body_end") // the value is whole all the same
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
+		a.endWhole(a.send(rw, held))
+	}
+}
+
+func (a *attempt) endWhole(gone error) {
+	switch {
+	case gone != nil:
+		a.outcome = clientCut
+	case a.report.Failed:
+		a.outcome = upstreamError
+	default:
+		a.outcome = complete
+	}
+}
+
+// relayLarge streams what is too large to be held. A break can then only be shown by breaking too.
+func (a *attempt) relayLarge(rw http.ResponseWriter, r *http.Request, meter *openai.Meter, held []byte, body io.Reader) {
+	buf := buffers.Get().(*[readSize]byte)
+	defer buffers.Put(buf)
+	gone, err := a.send(rw, held), error(nil)
+	for gone == nil && err == nil {
+		var n int
+		n, err = body.Read(buf[:])
+		meter.Write(buf[:n])
+		gone = a.send(rw, buf[:n])
+	}
+	a.report, a.metered = meter.Close(), true
+	switch {
+	case gone != nil || err != io.EOF && r.Context().Err() != nil:
+		a.outcome = clientCut
+	case err != io.EOF || !a.report.Terminal:
+		a.outcome, a.broken = upstreamCut, true
+	default:
+		a.endWhole(nil)
+	}
+}
+
+// relayError passes an engine's refusal on: as it is if it is JSON, else in our words. What an engine says of our own
+// access to it (401, 403, 407) and redirects are faults of the setup, and 502 to the client.
+func (a *attempt) relayError(rw http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) {
+	held, err := io.ReadAll(io.LimitReader(body, maxWhole))
+	status := resp.StatusCode
+	a.outcome = upstreamError
+	switch {
+	case err != nil && r.Context().Err() != nil:
+		a.outcome = clientCut
+		return
+	case status < 400, status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusProxyAuthRequired:
+		a.badEngine(rw, errors.New("its status is "+strconv.Itoa(status)))
+		return
+	case err != nil || !json.Valid(held):
+		a.fail(rw, &openai.Error{Status: status, Type: "server_error", Code: "upstream_error", Message: "The engine answered with status " + strconv.Itoa(status) + "."})
+		return
+	}
+	a.status, a.first = status, time.Now()
+	rw.Header().Set("Content-Type", "application/json")
+	rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
+	rw.WriteHeader(status)
+	n, _ := rw.Write(held)
+	a.sent = int64(n)
+}

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/spokegate/spokegate/identity"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+)
+
+const (
+	// abortMost is how long cut requests may take to end after the drain has timed out.
+	abortMost = 5 * time.Second
+	// lingerMost is how long doors are told that the worker has stopped, and connections may take to close.
+	lingerMost = 2 * time.Second
+)
+
+// errDrained ends the requests that outlive a drain.
+var errDrained = errors.New("the worker is shutting down")
+
+// Worker is one shim with its engine.
+type Worker struct {
+	cfg       Config
+	log       *slog.Logger
+	listener  net.Listener
+	address   string
+	base      *url.URL
+	transport http.RoundTripper
+	verifier  *identity.Verifier
+	keys      *keys
+	states    *states
+	metrics   *metrics
+	overdue   context.Context // done when the drain has timed out
+	abort     context.CancelCauseFunc
+}
+
+// New listens, and does nothing more before Run. Run must be called to free the listener.
+func New(cfg Config) (*Worker, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		cfg: cfg, log: cfg.Log.With("worker", cfg.Name), base: cfg.Engine.Base(), transport: cfg.Engine.Transport(),
+		verifier: identity.NewVerifier(cfg.Endpoint), states: newStates(),
+	}
+	w.keys = newKeys(w.verifier, cfg.keyLife)
+	w.overdue, w.abort = context.WithCancelCause(context.Background())
+	if w.metrics, err = newMetrics(cfg.Registerer, w.states.count); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	if w.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	if w.address, err = cfg.advertised(w.listener.Addr()); err != nil {
+		w.listener.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Addr is what the doors are told, ip:port.
+func (w *Worker) Addr() string { return w.address }
+
+// Run serves until ctx ends, then drains: no new requests, those in flight go on up to DrainTimeout, then the engine is
+// stopped and the doors are told. It returns early only if it cannot serve.
+func (w *Worker) Run(ctx context.Context) error {
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLife()
+	engine, stopEngine := context.WithCancel(life)
+	defer stopEngine()
+	stopping, stop := context.WithCancel(life)
+	defer stop()
+
+	server := w.server()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(w.listener) }()
+	var engines, doors sync.WaitGroup
+	engines.Go(func() { w.cfg.Engine.Run(engine, w.log, w.tell) })
+	for _, target := range w.cfg.Doors {
+		d := w.door(target)
+		doors.Go(func() { d.run(life, stopping) })
+	}
+	var failed error
+	select {
+	case failed = <-served:
+		served <- failed
+	case <-ctx.Done():
+	}
+	// The order of the end. Each step needs that the one before is over.
+	w.drain()
+	stopEngine()
+	engines.Wait()
+	w.states.stop()
+	stop()
+	linger := time.AfterFunc(lingerMost, endLife)
+	doors.Wait()
+	linger.Stop()
+	w.keys.close()
+	w.shut(server)
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		failed = err
+	}
+	return failed
+}
+
+// drain waits for the requests in flight, and cuts those that take too long.
+func (w *Worker) drain() {
+	idle := w.states.drain()
+	w.log.Info("draining", "running", w.states.count(), "at_most", w.cfg.DrainTimeout)
+	if within(idle, w.cfg.DrainTimeout) {
+		return
+	}
+	w.log.Warn("drain timed out", "running", w.states.count())
+	w.abort(errDrained)
+	if !within(idle, abortMost) {
+		w.log.Error("requests did not end", "running", w.states.count())
+	}
+}
+
+func within(done <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+func (w *Worker) shut(server *http.Server) {
+	grace, cancel := context.WithTimeout(context.Background(), lingerMost)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		_ = server.Close()
+	}
+}
+
+// tell takes the engine's life, and says each change.
+func (w *Worker) tell(l Life) {
+	w.log.Info("engine", "state", l.State.String(), "reason", l.Reason, "epoch", l.Epoch)
+	w.states.tell(l)
+}
+
+func (w *Worker) door(target string) *door {
+	return &door{target: target, token: w.cfg.JoinToken, states: w.states, keys: w.keys, log: w.log, hello: func(d Description) *workerv1.Hello {
+		return &workerv1.Hello{
+			Worker: w.cfg.Name, Endpoint: w.cfg.Endpoint, Address: w.address, Engine: w.cfg.Engine.Kind(),
+			Epoch: d.Epoch, BlockSize: d.BlockSize, Blocks: d.Blocks,
+		}
+	}}
+}
+
+// server speaks HTTP/1.1 and h2c. Nothing bounds how long a response takes; a request's body is bounded where it is read.
+func (w *Worker) server() *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: w, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4096},
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Hour, // longer than Envoy's hour, so that it is Envoy who closes an idle connection
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
+	}
+}
