@@ -29,7 +29,7 @@ func TestCut(t *testing.T) {
 			u := ownUp(t, "cut-"+picker, upOptions{policy: simPolicy(), picker: picker, rates: ratesFile(t)})
 			finished := cutTraffic(t, u, uint64(2026+i))
 			u.idle(t, time.Second)
-			for _, s := range fill(t, u, "cut", 64) { // the whole of the key's limit
+			for _, s := range fill(t, u, "cut", 40) { // the whole of the key's limit
 				s.cut()
 			}
 			u.idle(t, time.Second)

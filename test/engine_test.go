@@ -44,8 +44,9 @@ type engine struct {
 
 	mu      sync.Mutex
 	scripts map[string]script
-	heard   map[string][]heard // by case
-	gone    map[string]func()  // by case, called when its client is gone
+	special map[string]http.HandlerFunc // by case, instead of a script
+	heard   map[string][]heard          // by case
+	gone    map[string]func()           // by case, called when its client is gone
 	leftBy  map[string]<-chan struct{}
 }
 
@@ -55,7 +56,7 @@ const anthropicAnswer = `{"id":"m1","type":"message","role":"assistant","model":
 
 // startEngine runs until close is called; it outlives the test that was the first to need it.
 func startEngine(models ...string) *engine {
-	e := &engine{models: models, scripts: map[string]script{}, heard: map[string][]heard{}, gone: map[string]func(){}, leftBy: map[string]<-chan struct{}{}}
+	e := &engine{models: models, scripts: map[string]script{}, special: map[string]http.HandlerFunc{}, heard: map[string][]heard{}, gone: map[string]func(){}, leftBy: map[string]<-chan struct{}{}}
 	e.server = httptest.NewServer(e)
 	return e
 }
@@ -67,6 +68,13 @@ func (e *engine) plays(name string, s script) {
 	e.scripts[name] = s
 	gone := make(chan struct{})
 	e.gone[name], e.leftBy[name] = sync.OnceFunc(func() { close(gone) }), gone
+}
+
+// answers sets a handler for what no script can say.
+func (e *engine) answers(name string, f http.HandlerFunc) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.special[name] = f
 }
 
 // got is what was received for a case.
@@ -96,8 +104,12 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.Header.Get(caseHeader)
 	e.mu.Lock()
 	e.heard[name] = append(e.heard[name], heard{r.Method, r.URL.RequestURI(), r.Header.Clone(), body})
-	s, gone := e.scripts[name], e.gone[name]
+	s, gone, special := e.scripts[name], e.gone[name], e.special[name]
 	e.mu.Unlock()
+	if special != nil {
+		special(w, r)
+		return
+	}
 	if s.onlyAt != "" && s.onlyAt != r.URL.Path {
 		http.Error(w, "the script is for "+s.onlyAt, http.StatusNotFound)
 		return

@@ -67,7 +67,11 @@ func moreAtOnce() {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
+	switch {
+	case given:
+	case lab.race:
+		_ = flag.Set("test.parallel", "3")
+	default:
 		_ = flag.Set("test.parallel", "8")
 	}
 }

@@ -202,7 +202,7 @@ func (u *up) stop() error {
 	case <-time.After(stopPatience):
 		errs = append(errs, errors.New("it does not end on SIGTERM"))
 	}
-	errs = append(errs, u.leftBehind(family, 0), u.scanLogs(), u.ledger.close(!u.losing))
+	errs = append(errs, u.leftBehind(family, 0), u.scanLogs(), u.scanSecrets(), u.ledger.close(!u.losing))
 	err := errors.Join(errs...)
 	if err != nil {
 		err = fmt.Errorf("%s: %w\n%s", u.name, err, u.report())

@@ -144,6 +144,9 @@ func (l *ledger) close(whole bool) error {
 		errs = append(errs, fmt.Errorf("follow the journals: %w", l.err))
 	}
 	entries, err := readJournals(l.dir)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries = entries
 	for _, id := range l.refusals {
 		if e := entries[id]; e != nil && id != "" {
 			errs = append(errs, fmt.Errorf("%s was refused, and is journaled: %+v", id, e))

@@ -1,9 +1,12 @@
 package test
 
 import (
+	"bytes"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -60,6 +63,25 @@ func (p *policyText) yaml() string {
 		fmt.Fprintf(&b, "  - {id: %s, sha256: %q, %s}\n", id, p.hashes[id], p.fields[id])
 	}
 	return b.String()
+}
+
+// scanSecrets looks for keys in all that an installation wrote. Its env file may hold one: that is what it is for.
+func (u *up) scanSecrets() error {
+	return filepath.WalkDir(u.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || path == filepath.Join(u.dir, "env") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for id, secret := range u.policy.secrets {
+			if bytes.Contains(data, []byte(secret)) {
+				return fmt.Errorf("the secret of key %s is in %s", id, path)
+			}
+		}
+		return nil
+	})
 }
 
 // rewrite replaces the policy file at once, as a careful editor does.

@@ -52,7 +52,7 @@ func simPolicy() *policyText {
 		"rated-go":   "team: t1, limits: [{requests_per_second: 0.1, burst: 1}]",
 		"rated-py":   "team: t1, limits: [{requests_per_second: 0.1, burst: 1}]",
 		"slots":      "team: t1, limits: [{concurrency: 3}]",
-		"cut":        "team: t1, limits: [{concurrency: 64}]",
+		"cut":        "team: t1, limits: [{concurrency: 40}]",
 		"team-a":     "team: small",
 		"team-b":     "team: small",
 	}
@@ -68,8 +68,8 @@ teams:
 `, keys)
 }
 
-// fastRates keep a request of forty tokens under a tenth of a second.
-const fastRates = `{"prefill_tokens_per_second": 2000000, "decode_tokens_per_second": 500, "decode_slowdown": 0, "overhead_ms": 1}`
+// fastRates keep a request of forty tokens under a sixth of a second.
+const fastRates = `{"prefill_tokens_per_second": 2000000, "decode_tokens_per_second": 300, "decode_slowdown": 0, "overhead_ms": 1}`
 
 func ratesFile(t testing.TB) string {
 	t.Helper()

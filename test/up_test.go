@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// failing starts an `up` that cannot work, and wants one sentence with these words and exit code 1.
-func failing(t *testing.T, u *up, words ...string) {
+// wantFailure starts an `up` that cannot work, and wants one sentence with these words and exit code 1.
+func wantFailure(t *testing.T, u *up, words ...string) {
 	t.Helper()
 	if err := u.begin(); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestUpTakenPort(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			failing(t, u, addr, "taken", "-"+which)
+			wantFailure(t, u, addr, "taken", "-"+which)
 		})
 	}
 }
@@ -79,12 +79,12 @@ func TestUpMissingEnvoy(t *testing.T) {
 	t.Parallel()
 	u := prepared(t, "no-envoy", nil)
 	replaceFlag(u.cmd, "-envoy", "/nowhere/envoy")
-	failing(t, u, "/nowhere/envoy")
+	wantFailure(t, u, "/nowhere/envoy")
 
 	u = prepared(t, "no-envoy-at-all", nil)
 	replaceFlag(u.cmd, "-envoy", "")
 	u.cmd.Env = []string{"PATH=/nowhere"}
-	failing(t, u, "Envoy is missing", "make envoy")
+	wantFailure(t, u, "Envoy is missing", "make envoy")
 }
 
 func replaceFlag(cmd *exec.Cmd, name, value string) {
@@ -109,21 +109,21 @@ func TestUpBadPolicy(t *testing.T) {
 			t.Parallel()
 			u := prepared(t, "bad-policy", nil)
 			u.rewrite(t, c.text)
-			failing(t, u, c.words...)
+			wantFailure(t, u, c.words...)
 		})
 	}
 	u := prepared(t, "no-policy", nil)
 	replaceFlag(u.cmd, "-policy", "/nowhere/p.yaml")
-	failing(t, u, "/nowhere/p.yaml")
+	wantFailure(t, u, "/nowhere/p.yaml")
 }
 
 func TestUpUnusableFlags(t *testing.T) {
 	t.Parallel()
 	u := prepared(t, "picker", func(o *upOptions) { o.picker = "guess" })
-	failing(t, u, "guess", "admission", "ext_proc")
+	wantFailure(t, u, "guess", "admission", "ext_proc")
 	u = prepared(t, "attach", func(o *upOptions) { o.policy = newPolicy("", nil); o.attach = "http://127.0.0.1:1" })
 	replaceFlag(u.cmd, "-policy", "")
-	failing(t, u, "-attach", "http://127.0.0.1:1")
+	wantFailure(t, u, "-attach", "http://127.0.0.1:1")
 }
 
 // TestUpTwice wants a second one in the same folder refused, and the first undisturbed.
@@ -132,7 +132,7 @@ func TestUpTwice(t *testing.T) {
 	first := ownUp(t, "first", upOptions{policy: simPolicy(), workers: 1})
 	second := prepared(t, "second", nil)
 	replaceFlag(second.cmd, "-dir", first.dir)
-	failing(t, second, "another `spokegate up`", first.dir)
+	wantFailure(t, second, "another `spokegate up`", first.dir)
 	first.ok(t, post(first.key("main"), "/v1/chat/completions", oneToken))
 }
 
