@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/zeebo/xxh3"
+)
+
+// micro is a piece of one process beside a bare piece of work on the same bytes.
+type micro struct {
+	name    string
+	unit    string
+	note    string       // what against is
+	times   float64      // units in a nanosecond
+	per     int          // what is measured happens so often in one call; 0: once
+	ours    func() error // one call
+	against func()       // nil: nothing to compare with
+	done    func()       // nil: nothing to free
+}
+
+const (
+	inNanos  = 1.0
+	inMicros = 1e-3
+)
+
+// inside measures parts of the door in this process.
+func inside(ctx context.Context, o options) (all []figure, err error) {
+	makers := []struct {
+		name string
+		make func() (micro, error)
+	}{
+		{"limits.decide_memory", decideMemory},
+		{"extauthz.check_1k", func() (micro, error) { return check("1k", 1<<10) }},
+		{"extauthz.check_330k", func() (micro, error) { return check("330k", 330<<10) }},
+		{"extproc.chunk", meterChunk},
+		{"router.pick", pick},
+	}
+	for _, m := range makers {
+		if !o.wants(m.name) {
+			continue
+		}
+		b, err := m.make()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.name, err)
+		}
+		fs, err := b.measure(ctx, o.rounds)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.name, err)
+		}
+		all = append(all, fs...)
+	}
+	if !o.wants("worker.proxy") {
+		return all, nil
+	}
+	f, err := proxies(ctx, o)
+	return append(all, f...), err
+}
+
+// measure runs ours and the baseline in turn.
+func (m micro) measure(ctx context.Context, rounds int) ([]figure, error) {
+	if m.done != nil {
+		defer m.done()
+	}
+	scale := m.times / float64(max(1, m.per))
+	var ours, against, allocs []float64
+	for range rounds {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		took, objects, err := perCall(m.ours)
+		if err != nil {
+			return nil, err
+		}
+		ours, allocs = append(ours, took*scale), append(allocs, objects/float64(max(1, m.per)))
+		if m.against != nil {
+			took, _, _ := perCall(func() error { m.against(); return nil })
+			against = append(against, took*scale)
+		}
+	}
+	f := alone(m.name, m.unit, "", ours)
+	if m.against != nil {
+		f = compared(m.name, m.unit, m.note, ours, against)
+	}
+	progress("%s: %s %s, %.0f allocations", m.name, short(f.Value), m.unit, median(allocs))
+	return []figure{f, alone(m.name+"_allocs", "allocations", "", allocs)}, nil
+}
+
+// perCall gives nanoseconds and allocated objects for one call, over about a fifth of a second.
+func perCall(f func() error) (nanos, allocs float64, err error) {
+	var before, after runtime.MemStats
+	for n := 1; ; n *= 2 {
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		for range n {
+			if err := f(); err != nil {
+				return 0, 0, err
+			}
+		}
+		took := time.Since(start)
+		runtime.ReadMemStats(&after)
+		if took > 150*time.Millisecond {
+			return float64(took) / float64(n), float64(after.Mallocs-before.Mallocs) / float64(n), nil
+		}
+	}
+}
+
+// touched is a bare copy and hash of the same bytes: the least that anything does which reads them.
+func touched(body []byte) func() {
+	to := make([]byte, len(body))
+	return func() {
+		copy(to, body)
+		runtime.KeepAlive(xxh3.Hash(to))
+	}
+}
