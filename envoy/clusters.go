@@ -29,18 +29,29 @@ const (
 
 // ownClusters are those that the bootstrap needs: the door process, and the picker if there is one.
 func (d Door) ownClusters() []*clusterv3.Cluster {
-	// The meter has its own connections, so that what it is sent does not queue before an admission.
-	cs := []*clusterv3.Cluster{d.socketCluster(doorCluster, d.DoorSocket), d.socketCluster(meterCluster, d.DoorSocket)}
+	// Nothing waits for the access log, so nothing has to be cut off where the door process hangs: what Envoy has written to
+	// a connection that a ping then closes would be lost, and with it the end of a flight.
+	cs := []*clusterv3.Cluster{
+		d.socketCluster(doorCluster, d.DoorSocket, d.ping()),
+		d.socketCluster(meterCluster, d.DoorSocket, d.ping()),
+		d.socketCluster(logCluster, d.DoorSocket, nil),
+	}
 	if d.PickerSocket != "" {
-		cs = append(cs, d.socketCluster(pickerCluster, d.PickerSocket))
+		cs = append(cs, d.socketCluster(pickerCluster, d.PickerSocket, d.ping()))
+	}
+	if d.Collector != "" {
+		cs = append(cs, d.collector())
 	}
 	return cs
 }
 
-// socketCluster is a gRPC server on a Unix socket. The pings cut off a process that hangs; without them its responses stall
-// for ever, for ext_proc in these modes knows no timeout.
-func (d Door) socketCluster(name, path string) *clusterv3.Cluster {
-	ping := &corev3.KeepaliveSettings{Interval: secs(d.Keepalive), Timeout: secs(d.Keepalive)}
+// ping cuts off a process that hangs; without it responses would stall for ever, for ext_proc in these modes knows no timeout.
+func (d Door) ping() *corev3.KeepaliveSettings {
+	return &corev3.KeepaliveSettings{Interval: secs(d.Keepalive), Timeout: secs(d.Keepalive)}
+}
+
+// socketCluster is a gRPC server on a Unix socket.
+func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *clusterv3.Cluster {
 	h2 := &corev3.Http2ProtocolOptions{
 		ConnectionKeepalive: ping, InitialStreamWindowSize: u32(1 << 20), InitialConnectionWindowSize: u32(16 << 20),
 	}

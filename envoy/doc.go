@@ -8,7 +8,8 @@
 //
 // The chain, in the order in which a request meets it (a response meets it from the end):
 //
-//	early header mutation   the client's request id kept aside, owned headers stripped       hygiene.go
+//	early header mutation   the client's request id and trace kept aside, owned headers out  hygiene.go
+//	tracing                 a span of the requests that Envoy chooses, if there is a collector trace.go
 //	tidy                    responses: the shim's refusal into metadata, owned headers out    hygiene.go
 //	ext_authz ×3            bare (no POST), head (POST, large), full (POST, with the body)    authz.go
 //	rbac                    a trusted context or 403                                          filters.go

@@ -31,6 +31,11 @@ type Door struct {
 	// LogLevel is Envoy's own: trace, debug, info, warning, error. Default "warning".
 	LogLevel string
 
+	// Collector is host:port of an OpenTelemetry collector that takes spans by OTLP over gRPC, unencrypted. Empty: no tracing.
+	Collector string
+	// TracePercent of the requests are traced, from 0 to 100. A client has no say in which.
+	TracePercent float64
+
 	// BodyLimit is the largest request body in bytes; above it 413. Default 32 MiB.
 	BodyLimit int64
 	// HeadCheckAbove is the body size in bytes from which, or when it is not known, headers are checked before the body is
@@ -105,6 +110,8 @@ func (d Door) Validate() error {
 	bad(!adminOK(d.Admin), "admin address %q: want ip:port on loopback, or the path of a Unix socket: whoever reaches it rules Envoy", d.Admin)
 	bad(!socketOK(d.DoorSocket), "door socket %q: want an absolute path of at most %d bytes", d.DoorSocket, maxSocketPath)
 	bad(d.PickerSocket != "" && !socketOK(d.PickerSocket), "picker socket %q: want an absolute path of at most %d bytes", d.PickerSocket, maxSocketPath)
+	bad(d.Collector != "" && !collectorOK(d.Collector), "collector %q: want host:port", d.Collector)
+	bad(!(d.TracePercent >= 0 && d.TracePercent <= 100), "trace percent %v: want 0 to 100", d.TracePercent)
 	bad(d.BodyLimit < 0 || d.BodyLimit > 1<<30, "body limit %d: want 1 to 1 GiB", d.BodyLimit)
 	bad(d.HeadCheckAbove < 0 || d.HeadCheckAbove > d.BodyLimit, "head check above %d: want 1 to the body limit", d.HeadCheckAbove)
 	bad(d.Concurrency < 0 || d.MaxConnections < 0, "concurrency and connections: want no negative number")

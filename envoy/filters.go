@@ -56,9 +56,10 @@ func (d Door) meter() *hcmv3.HttpFilter {
 		GrpcService:       grpcService(meterCluster, 0),
 		FailureModeAllow:  true,
 		ObservabilityMode: true,
-		// After its end a stream is held for so long and then reset, and what the meter has not read by then is lost: a busy
-		// machine needs more than the 100 ms that would do on a quiet one. A meter that has seen the end closes by itself.
-		DeferredCloseTimeout: secs(5 * time.Second),
+		// A stream whose client left is held for so long and then reset, and what the meter has not read by then is lost: a busy
+		// machine needs more than the 100 ms that would do on a quiet one. The record of such a request waits for it. A meter
+		// that has seen the end of the response closes by itself.
+		DeferredCloseTimeout: secs(time.Second),
 		ProcessingMode: &procv3.ProcessingMode{
 			RequestHeaderMode: procv3.ProcessingMode_SEND, ResponseHeaderMode: procv3.ProcessingMode_SEND,
 			RequestBodyMode: procv3.ProcessingMode_NONE, ResponseBodyMode: procv3.ProcessingMode_STREAMED,

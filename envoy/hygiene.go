@@ -14,10 +14,11 @@ import (
 )
 
 // earlyMutation runs before Envoy looks at a request in any other way: first the owned headers go, then the client's
-// request id is kept under a name of ours, and its own name is freed for Envoy's.
-func earlyMutation() *corev3.TypedExtensionConfig {
+// request id and trace are kept under names of ours, and their own names are freed for Envoy's.
+func (d Door) earlyMutation() *corev3.TypedExtensionConfig {
 	ms := stripOwned()
 	ms = append(ms, keep(ClientRequestIDHeader, "%REQ("+RequestIDHeader+")%"), remove(RequestIDHeader))
+	ms = append(ms, d.dropClientTrace()...)
 	return &corev3.TypedExtensionConfig{
 		Name:        "envoy.http.early_header_mutation.header_mutation",
 		TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: ms}),

@@ -47,7 +47,7 @@ func (d Door) manager() *hcmv3.HttpConnectionManager {
 		CodecType:   hcmv3.HttpConnectionManager_AUTO,
 		HttpFilters: d.filters(),
 
-		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{earlyMutation()},
+		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{d.earlyMutation()},
 		NormalizePath:                 yes(),
 		MergeSlashes:                  true,
 		PathWithEscapedSlashesAction:  hcmv3.HttpConnectionManager_REJECT_REQUEST,
@@ -73,6 +73,7 @@ func (d Door) manager() *hcmv3.HttpConnectionManager {
 			// A client that vanished without a word is noticed, and its engine freed.
 			ConnectionKeepalive: &corev3.KeepaliveSettings{Interval: secs(30 * time.Second), Timeout: secs(10 * time.Second)},
 		},
+		Tracing:          d.tracing(),
 		AccessLog:        []*accesslogv3.AccessLog{accessLog()},
 		LocalReplyConfig: d.localReplies(),
 	}
@@ -91,12 +92,11 @@ func accessLog() *accesslogv3.AccessLog {
 		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: pack(&grpclogv3.HttpGrpcAccessLogConfig{
 			CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{
 				LogName:             AccessLogName,
-				GrpcService:         grpcService(meterCluster, 0),
+				GrpcService:         grpcService(logCluster, 0),
 				TransportApiVersion: corev3.ApiVersion_V3,
 				BufferSizeBytes:     u32(0), // one message a request, sent when it ends
 				BufferFlushInterval: secs(time.Second),
 			},
-			AdditionalRequestHeadersToLog: []string{RequestIDHeader},
 		})},
 	}
 }

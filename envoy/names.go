@@ -10,6 +10,9 @@ const (
 	EndpointHeader = "x-spokegate-endpoint"
 	// ClientRequestIDHeader carries the request id that the client sent, if any: x-request-id is Envoy's own by then.
 	ClientRequestIDHeader = "x-spokegate-client-request-id"
+	// ClientTraceHeader carries the traceparent that the client sent, if any and if there is tracing: traceparent is Envoy's own
+	// by then. It does not go upstream.
+	ClientTraceHeader = "x-spokegate-client-traceparent"
 	// ExplainHeader is the one header of ours that a client may send, and that may go back to a client.
 	ExplainHeader = "x-spokegate-explain"
 	// RefusedHeader is set on a response by a worker's shim that did not serve. The meter sees it, the client does not.
@@ -77,10 +80,14 @@ func ClusterName(endpoint string) string { return clusterPrefix + endpoint }
 // Names inside the configuration.
 const (
 	doorCluster   = "spokegate-door"  // admission and ADS
-	meterCluster  = "spokegate-meter" // meter and access log, on connections of their own
+	meterCluster  = "spokegate-meter" // on connections of its own, so that what it is sent does not queue before an admission
+	logCluster    = "spokegate-log"   // the access log, on connections that wait for a door process that hangs
 	pickerCluster = "spokegate-picker"
-	listenerName  = "door"
-	routeName     = "door"
+
+	collectorCluster = "spokegate-collector"
+
+	listenerName = "door"
+	routeName    = "door"
 )
 
 // Header prefixes that only the door writes. ExplainHeader is the exception; so are x-request-id, whose client value is kept

@@ -46,5 +46,5 @@ func (d Door) retries() *routev3.RetryPolicy {
 // upstreamRemovals: nothing may compress on the way either, for the meter reads plain bytes.
 func upstreamRemovals() []string {
 	return append(append([]string(nil), secretHeaders...),
-		EndpointHeader, ExplainHeader, ClientRequestIDHeader, DestinationKey, "accept-encoding")
+		EndpointHeader, ExplainHeader, ClientRequestIDHeader, ClientTraceHeader, DestinationKey, "accept-encoding")
 }

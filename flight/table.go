@@ -38,7 +38,7 @@ type Config struct {
 	Journal Journal
 	// Spoke is named in every record; Door in log lines.
 	Spoke, Door string
-	// Grace is how long an ended flight's record waits for the rest of its facts (2 s).
+	// Grace is how long an ended flight's record waits for the rest of its facts (5 s: Envoy lets go of a cut meter after 1 s).
 	Grace time.Duration
 	// Orphan is how long a flight whose meter broke off waits for its access log (15 min: longer than Envoy lets a request
 	// idle). Envoy sends the log within milliseconds of the end; this is for a log that was lost on the way.
@@ -70,7 +70,7 @@ type Table struct {
 // New makes an empty table. Somebody has to call Run.
 func New(cfg Config) *Table {
 	if cfg.Grace <= 0 {
-		cfg.Grace = 2 * time.Second
+		cfg.Grace = 5 * time.Second
 	}
 	if cfg.Orphan <= 0 {
 		cfg.Orphan = 15 * time.Minute
