@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,8 +16,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
@@ -125,6 +122,11 @@ func (j *journal) of(admission string) []*usagev1.Record {
 	return found
 }
 
+// discard keeps nothing.
+type discard struct{}
+
+func (discard) Append(*usagev1.Record) {}
+
 // one waits for the record of an admission.
 func (j *journal) one(t *testing.T, admission string) *usagev1.Record {
 	t.Helper()
@@ -133,122 +135,6 @@ func (j *journal) one(t *testing.T, admission string) *usagev1.Record {
 		t.Fatalf("%d records of %s", n, admission)
 	}
 	return j.of(admission)[0]
-}
-
-// fakeDoor welcomes whoever joins and remembers what it was told.
-type fakeDoor struct {
-	workerv1.UnimplementedFleetServer
-	minter *identity.Minter
-	beat   time.Duration
-	target string
-
-	mu     sync.Mutex
-	tokens []string
-	hellos []*workerv1.Hello
-	told   []*workerv1.Status
-	joined int           // streams that live
-	kick   chan struct{} // closed: end the streams
-	server *grpc.Server
-	served chan error
-}
-
-func newDoor(t *testing.T, name string) *fakeDoor {
-	t.Helper()
-	m, err := identity.NewMinter(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &fakeDoor{minter: m, beat: 50 * time.Millisecond, kick: make(chan struct{})}
-	d.start(t, "127.0.0.1:0")
-	t.Cleanup(d.stop)
-	return d
-}
-
-func (d *fakeDoor) start(t *testing.T, address string) {
-	t.Helper()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.target, d.server, d.served = l.Addr().String(), grpc.NewServer(), make(chan error, 1)
-	workerv1.RegisterFleetServer(d.server, d)
-	go func(s *grpc.Server, served chan error) { served <- s.Serve(l) }(d.server, d.served)
-}
-
-func (d *fakeDoor) stop() {
-	d.server.Stop()
-	if err, open := <-d.served; open && err != nil {
-		panic(err)
-	}
-	close(d.served)
-}
-
-func (d *fakeDoor) Join(s workerv1.Fleet_JoinServer) error {
-	md, _ := metadata.FromIncomingContext(s.Context())
-	first, err := s.Recv()
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	d.tokens = append(d.tokens, strings.Join(md.Get("authorization"), "|"))
-	d.hellos = append(d.hellos, first.GetHello())
-	d.joined++
-	kick := d.kick
-	d.mu.Unlock()
-	defer func() {
-		d.mu.Lock()
-		d.joined--
-		d.mu.Unlock()
-	}()
-	w := &workerv1.Welcome{Door: d.minter.Door(), PublicKey: d.minter.PublicKey(), BeatMs: uint32(d.beat.Milliseconds())}
-	if err := s.Send(w); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() {
-		for {
-			m, err := s.Recv()
-			if err != nil {
-				ended <- err
-				return
-			}
-			d.mu.Lock()
-			d.told = append(d.told, m.GetStatus())
-			d.mu.Unlock()
-		}
-	}()
-	select {
-	case err := <-ended:
-		if err == io.EOF {
-			return nil
-		}
-		return err
-	case <-kick:
-		return io.ErrUnexpectedEOF
-	}
-}
-
-// states are the distinct states told, in order.
-func (d *fakeDoor) states() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var all []string
-	for _, s := range d.told {
-		name := strings.ToLower(strings.TrimPrefix(s.State.String(), "STATE_"))
-		if s.Reason != "" {
-			name += "(" + s.Reason + ")"
-		}
-		if len(all) == 0 || all[len(all)-1] != name {
-			all = append(all, name)
-		}
-	}
-	return strings.Join(all, " ")
-}
-
-func (d *fakeDoor) seen() (hellos, beats int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.hellos), len(d.told)
 }
 
 // shim is a worker under test with a door of its own.

@@ -72,8 +72,18 @@ func zipped(s string) string {
 	return b.String()
 }
 
-// Whatever an engine does, the client gets a clear answer that ends properly, and there is one record.
-func TestHostileEngine(t *testing.T) {
+// hostile is an engine's answer, and what must become of it.
+type hostile struct {
+	name, answer string
+	reset        bool
+	status       int
+	body         string // exactly; or
+	code         string
+	outcome      string
+	completion   any
+}
+
+func hostileEngines() []hostile {
 	const (
 		stream = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 		enc    = "Transfer-Encoding: chunked\r\n\r\n"
@@ -83,15 +93,7 @@ func TestHostileEngine(t *testing.T) {
 		cut    = "data: {\"error\":{\"message\":\"The engine broke off; the answer is not whole.\",\"type\":\"server_error\",\"param\":null,\"code\":\"upstream_cut\"}}\n\n"
 	)
 	large := `{"data":"` + strings.Repeat("x", 2*maxWhole) + `"`
-	for _, c := range []struct {
-		name, answer string
-		reset        bool
-		status       int
-		body         string // exactly; or
-		code         string
-		outcome      string
-		completion   any
-	}{
+	return []hostile{
 		{name: "nothing", status: 503, code: "upstream_cut", outcome: upstreamCut},
 		{name: "reset at once", reset: true, status: 503, code: "upstream_cut", outcome: upstreamCut},
 		{name: "not HTTP", answer: "SSH-2.0-x\r\n", status: 503, code: "upstream_cut", outcome: upstreamCut},
@@ -126,7 +128,12 @@ func TestHostileEngine(t *testing.T) {
 		{name: "brotli nobody asked for", answer: object + "Content-Encoding: br\r\n" + enc + chunked("xxxx", ""), status: 502, code: "upstream_error", outcome: upstreamError},
 		{name: "large JSON", answer: object + enc + chunked(large+"}", ""), status: 200, body: large + "}", outcome: complete},
 		{name: "large JSON cut", answer: object + enc + chunked(large), status: 200, body: "broken", outcome: upstreamCut},
-	} {
+	}
+}
+
+// Whatever an engine does, the client gets a clear answer that ends properly, and there is one record.
+func TestHostileEngine(t *testing.T) {
+	for _, c := range hostileEngines() {
 		t.Run(c.name, func(t *testing.T) {
 			s := newShim(t, rawEngine(t, c.answer, c.reset), nil)
 			resp, err := s.client.Do(s.request(t, context.Background(), "a", "/v1/chat/completions", streamBody))

@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/openai"
+)
+
+// BenchmarkProxy compares the shim with a bare httputil.ReverseProxy before the same engine, 16 clients at once.
+func BenchmarkProxy(b *testing.B) {
+	chunk := "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word \"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":7,\"total_tokens\":8,\"completion_tokens\":1}}\n\n"
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if !bytes.Contains(body, []byte(`"stream":true`)) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}`)
+			return
+		}
+		sse(w)
+		for range 100 {
+			sse(w, chunk)
+		}
+		sse(w, "data: [DONE]\n\n")
+	}))
+	defer engine.Close()
+	base, _ := url.Parse(engine.URL)
+
+	bare := httputil.NewSingleHostReverseProxy(base)
+	bare.FlushInterval, bare.Transport = -1, newTransport()
+	bareServer := httptest.NewServer(bare)
+	defer bareServer.Close()
+
+	w, err := New(Config{Name: "w", Endpoint: "large", Listen: "127.0.0.1:0", Doors: []string{"127.0.0.1:1"}, JoinToken: "t",
+		Engine: &fakeEngine{base: base, transport: newTransport(), ran: make(chan struct{})}, Journal: discard{}, Log: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	minter, _ := identity.NewMinter("d")
+	_ = w.keys.hold("d", minter.PublicKey())
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	defer func() { stop(); <-done }()
+
+	prompt := strings.Repeat("word ", 400)
+	for _, c := range []struct{ name, body string }{
+		{"json", fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, prompt)},
+		{"stream100", fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":%q}]}`, prompt)},
+	} {
+		b.Run(c.name+"/bare", func(b *testing.B) { load(b, bareServer.URL, c.body, nil) })
+		b.Run(c.name+"/shim", func(b *testing.B) { load(b, "http://"+w.Addr(), c.body, minter) })
+	}
+}
+
+func load(b *testing.B, base, body string, minter *identity.Minter) {
+	client := &http.Client{Transport: newTransport()}
+	defer client.CloseIdleConnections()
+	tokens := make(chan string, b.N)
+	now := time.Now()
+	for i := range b.N { // minting is the door's work
+		if minter == nil {
+			tokens <- ""
+			continue
+		}
+		token, err := minter.Mint(identity.Context{Admission: fmt.Sprint(b.N, "-", i, "-", now.UnixNano()), Endpoint: "large"}, now)
+		if err != nil {
+			b.Fatal(err)
+		}
+		tokens <- token
+	}
+	b.SetParallelism(8)
+	b.ResetTimer()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			q, _ := http.NewRequest("POST", base+"/v1/chat/completions", strings.NewReader(body))
+			q.Header.Set("Content-Type", "application/json")
+			q.Header.Set("X-Spokegate-Context", <-tokens)
+			resp, err := client.Do(q)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+				b.Errorf("%d %v", resp.StatusCode, err)
+			}
+			resp.Body.Close()
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+}
+
+// BenchmarkStrip is what one streamed chunk costs beyond being copied: cutting, taking usage out, and metering.
+func BenchmarkStrip(b *testing.B) {
+	chunk := []byte("data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word \"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":7,\"total_tokens\":8,\"completion_tokens\":1}}\n\n")
+	e := &events{each: stripper{}.event}
+	meter := openai.NewMeter(openai.Chat, true)
+	var out []byte
+	b.SetBytes(int64(len(chunk)))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = meter.Write(chunk)
+		out = e.write(out[:0], chunk)
+	}
+	if len(out) == 0 {
+		b.Fatal("nothing came out")
+	}
+}
