@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
@@ -32,9 +33,6 @@ type SimConfig struct {
 	// Log of the child's lines; nil: the worker's.
 	Log *slog.Logger
 }
-
-// maxSocketPath is what a Unix socket address holds.
-const maxSocketPath = 100
 
 // simEngine runs the simulator on a socket in a folder that only this user can enter.
 type simEngine struct {
@@ -65,19 +63,15 @@ func (e *simEngine) Run(ctx context.Context, log *slog.Logger, tell func(Life)) 
 		log = e.cfg.Log
 	}
 	defer e.transport.CloseIdleConnections()
-	dir, err := os.MkdirTemp("", "spokegate-engine-") // 0700
-	if err == nil && len(dir) > maxSocketPath {
-		os.Remove(dir)
-		err = fmt.Errorf("the path %s is too long for a socket: set TMPDIR to a shorter one", dir)
-	}
+	dir, err := newFolder(time.Now())
 	if err != nil {
 		log.Error("no folder for the engine's socket", "error", err)
 		tell(Life{State: workerv1.State_STATE_FAILED, Reason: err.Error()})
 		<-ctx.Done()
 		return
 	}
-	defer os.RemoveAll(dir)
-	socket := filepath.Join(dir, "s")
+	defer dir.remove()
+	socket := filepath.Join(dir.path, "s")
 	e.socket.Store(&socket)
 	p := &process{command: func() *exec.Cmd { return e.command(socket) }, healthy: e.healthy, log: log, tell: tell}
 	p.keep(ctx)
