@@ -46,6 +46,7 @@ func (d Door) Static(view *fleet.View, endpoints []string) *bootstrapv3.Bootstra
 	b := d.Bootstrap()
 	b.DynamicResources = nil
 	b.StaticResources.Listeners = []*listenerv3.Listener{d.listener(d.route())}
+	b.StaticResources.Secrets = d.secrets()
 	for _, name := range unique(endpoints) {
 		c := d.endpointCluster(name)
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}

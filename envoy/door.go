@@ -16,8 +16,11 @@ import (
 type Door struct {
 	// Name is Envoy's node id. Default "door".
 	Name string
-	// Listen is ip:port for clients, plain HTTP/1.1 and HTTP/2. Required.
+	// Listen is ip:port for clients, HTTP/1.1 and HTTP/2. Required.
 	Listen string
+	// TLSCert and TLSKey are the absolute paths of a PEM certificate chain and its key. Empty: plain HTTP. A renewed pair is
+	// taken up when it is renamed into place.
+	TLSCert, TLSKey string
 	// Admin is Envoy's admin: ip:port on loopback, or the absolute path of a Unix socket. Empty: none.
 	Admin string
 	// DoorSocket is the Unix socket of the door process: ext_authz, meter, access log and ADS. Required.
@@ -117,6 +120,9 @@ func (d Door) Validate() error {
 	bad(d.Concurrency < 0 || d.MaxConnections < 0, "concurrency and connections: want no negative number")
 	bad(d.CheckTimeout > d.RequestTimeout || d.RequestTimeout > d.IdleTimeout, "timeouts: want check %v <= request %v <= idle %v: "+
 		"a client that stalls must meet the request timeout first", d.CheckTimeout, d.RequestTimeout, d.IdleTimeout)
+	if err := d.checkTLS(); err != nil {
+		errs = append(errs, fmt.Errorf("envoy: %w", err))
+	}
 	return errors.Join(errs...)
 }
 

@@ -29,9 +29,12 @@ func (d Door) listener(route *routev3.RouteConfiguration) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:    listenerName,
 		Address: address(d.Listen),
-		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-			Name: "envoy.filters.network.http_connection_manager", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(m)},
-		}}}},
+		FilterChains: []*listenerv3.FilterChain{{
+			TransportSocket: d.transport(route != nil),
+			Filters: []*listenerv3.Filter{{
+				Name: "envoy.filters.network.http_connection_manager", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(m)},
+			}},
+		}},
 		// Small, so that a stranger's upload waits in the kernel while its headers are checked. The full ext_authz raises
 		// the limit to BodyLimit for the request that it reads; the copy for retries follows that limit. A larger limit of
 		// the route (request_body_buffer_limit) would hold for strangers too.

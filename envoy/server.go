@@ -153,7 +153,7 @@ func snapshot(all map[resource.Type][]types.Resource) *cachev3.Snapshot {
 	snap := &cachev3.Snapshot{}
 	for kind, slot := range map[resource.Type]types.ResponseType{
 		resource.ListenerType: types.Listener, resource.RouteType: types.Route,
-		resource.ClusterType: types.Cluster, resource.EndpointType: types.Endpoint,
+		resource.ClusterType: types.Cluster, resource.EndpointType: types.Endpoint, resource.SecretType: types.Secret,
 	} {
 		snap.Resources[slot] = cachev3.NewResources(version(all[kind]), all[kind])
 	}
