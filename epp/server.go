@@ -7,9 +7,11 @@ import (
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 )
 
@@ -33,13 +35,18 @@ type Server struct {
 	RefuseTrailers bool
 	// BodyLimit in bytes: a longer request is refused with 413, since nothing else bounds what a stream holds.
 	BodyLimit int64
-	Now       func() time.Time
-	Log       *slog.Logger
+	// Tracer makes a span "pick" below the gateway's; nil: none.
+	Tracer trace.Tracer
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
 // Process serves one request. A booking that no flight took ends with it.
 func (s *Server) Process(rpc extprocv3.ExternalProcessor_ProcessServer) error {
 	st := stream{server: s}
+	if s.Tracer != nil {
+		st.traced = envoy.Traced(rpc.Context())
+	}
 	defer st.end()
 	for {
 		req, err := rpc.Recv()

@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 // Headers are answered only when the body is whole, since the pick depends on it; then the body, and then trailers.
 type stream struct {
 	server  *Server
+	traced  context.Context   // holds the span in which the gateway calls; nil: no tracing
 	headers map[string]string // of the request, the few that matter
 	subset  []string
 	body    []byte
@@ -105,7 +107,7 @@ func (st *stream) pick(end ending) []*extprocv3.ProcessingResponse {
 		return nil
 	}
 	now := st.server.Now()
-	choice, err := st.server.Picker.pick(now, st.endpoint(), st.text(), st.subset)
+	choice, err := st.choose(now)
 	if err != nil {
 		return immediate(openai.Overloaded(err.Error(), time.Second), st.op())
 	}

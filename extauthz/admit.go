@@ -18,22 +18,28 @@ type caller struct {
 	arg  string // of GET /v1/models/ARG
 	snap *policy.Snapshot
 	key  *policy.Key
+	// The model that the body names, once it is permitted.
+	model *policy.Model
+}
+
+func (c caller) refused(e *openai.Error) answer {
+	return answer{op: c.op, key: c.key, model: c.model, refusal: e}
 }
 
 // head answers on headers alone: it refuses what is hopeless before Envoy buffers a large body, and counts nothing.
 func (s *Server) head(q question) answer {
 	c, refusal := s.identify(q)
 	if refusal != nil {
-		return refused(c.op, refusal)
+		return c.refused(refusal)
 	}
 	if c.op == openai.Models {
 		return pass() // Envoy asks again with the (empty) body
 	}
 	if err := q.checkType(); err != nil {
-		return refused(c.op, err)
+		return c.refused(err)
 	}
 	if q.contentLength > s.BodyLimit {
-		return refused(c.op, openai.BodyTooLarge(s.BodyLimit))
+		return c.refused(openai.BodyTooLarge(s.BodyLimit))
 	}
 	return pass()
 }
@@ -42,23 +48,22 @@ func (s *Server) head(q question) answer {
 func (s *Server) admit(ctx context.Context, q question) answer {
 	c, refusal := s.identify(q)
 	if refusal != nil {
-		return refused(c.op, refusal)
+		return c.refused(refusal)
 	}
 	if c.op == openai.Models {
 		return listModels(c)
 	}
 	if err := q.checkType(); err != nil {
-		return refused(c.op, err)
+		return c.refused(err)
 	}
 	req, refusal := openai.Scan(c.op, q.body)
 	if refusal != nil {
-		return refused(c.op, refusal)
+		return c.refused(refusal)
 	}
-	model, refusal := c.permitted(req)
-	if refusal != nil {
-		return refused(c.op, refusal)
+	if c.model, refusal = c.permitted(req); refusal != nil {
+		return c.refused(refusal)
 	}
-	return s.open(ctx, q, c, model, req)
+	return s.open(ctx, q, c, req)
 }
 
 // identify finds out who calls what. The key comes first: without one, nothing is told about paths.
@@ -103,15 +108,15 @@ func (c caller) permitted(req *openai.Request) (*policy.Model, *openai.Error) {
 }
 
 // open takes the places that the request needs, opens its flight, and asks for a worker.
-func (s *Server) open(ctx context.Context, q question, c caller, model *policy.Model, req *openai.Request) answer {
-	now := s.Now()
+func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Request) answer {
+	now, model := s.Now(), c.model
 	decision, err := s.Limiter.Acquire(ctx, now, limits.Ask{Admission: q.id, Limits: c.snap.Limits(c.key, model)})
 	if err != nil {
 		s.Log.Error("limiter failed: request refused", "admission", q.id, "error", err)
-		return refused(c.op, openai.Unavailable("limits cannot be checked at the moment", time.Second))
+		return c.refused(openai.Unavailable("limits cannot be checked at the moment", time.Second))
 	}
 	if !decision.Admitted {
-		return limited(c.op, decision)
+		return c.limited(decision)
 	}
 	s.Flights.Open(flight.Admission{
 		ID: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: model.Name, Endpoint: model.Endpoint.Name,
@@ -119,10 +124,10 @@ func (s *Server) open(ctx context.Context, q question, c caller, model *policy.M
 		ClientRequestID: q.clientRequestID, RequestBytes: int64(len(q.body)), At: now,
 	}, decision.Hold)
 
-	a, err := s.dispatch(q, c, model, req, now)
+	a, err := s.dispatch(ctx, q, c, req, now)
 	if err != nil {
-		s.Log.Warn("admitted, but not served", "admission", q.id, "endpoint", model.Endpoint.Name, "reason", err)
-		a = refused(c.op, openai.Overloaded(err.Error(), time.Second))
+		a = c.refused(openai.Overloaded(err.Error(), time.Second))
+		a.unserved = err.Error()
 		s.Flights.End(q.id, notServed(err.Error(), a.refusal.Status, s.Now()))
 		return a
 	}
@@ -131,11 +136,11 @@ func (s *Server) open(ctx context.Context, q question, c caller, model *policy.M
 }
 
 // dispatch names the worker and signs the context.
-func (s *Server) dispatch(q question, c caller, model *policy.Model, req *openai.Request, now time.Time) (answer, error) {
+func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai.Request, now time.Time) (answer, error) {
 	a := pass()
-	a.endpoint = model.Endpoint.Name
+	a.op, a.key, a.model, a.endpoint = c.op, c.key, c.model, c.model.Endpoint.Name
 	if s.Picker != nil {
-		choice, err := s.Picker.Pick(now, a.endpoint, req, q.body)
+		choice, err := s.pick(ctx, now, a.endpoint, req, q.body)
 		if err != nil {
 			return answer{}, err
 		}
@@ -146,7 +151,7 @@ func (s *Server) dispatch(q question, c caller, model *policy.Model, req *openai
 	}
 	var err error
 	a.context, err = s.Minter.Mint(identity.Context{
-		Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: model.Name, Endpoint: a.endpoint, Revision: c.snap.Revision(),
+		Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, Endpoint: a.endpoint, Revision: c.snap.Revision(),
 	}, now)
 	return a, err
 }

@@ -19,12 +19,17 @@ import (
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/policy"
 )
 
 // answer is a decision before it is put into Envoy's words. The zero value refuses.
 type answer struct {
 	passes bool
 	op     openai.Op
+
+	// As far as they are known:
+	key   *policy.Key
+	model *policy.Model
 
 	// Where passes is true and the request was admitted:
 	admission string
@@ -33,8 +38,9 @@ type answer struct {
 	workers   []string // best first; empty: a picker follows in the chain
 
 	// Where passes is false: an error, or a body that the door itself answers with.
-	refusal *openai.Error
-	local   []byte
+	refusal  *openai.Error
+	local    []byte
+	unserved string // admitted, but refused all the same: why no worker takes it
 
 	// The limit that binds, on both.
 	standing *limits.Standing
@@ -43,17 +49,17 @@ type answer struct {
 // pass lets a request through to the next step; by itself it admits nothing (RBAC demands a context).
 func pass() answer { return answer{passes: true} }
 
-func refused(op openai.Op, e *openai.Error) answer { return answer{op: op, refusal: e} }
-
 // limited words a limiter's refusal.
-func limited(op openai.Op, d limits.Decision) answer {
+func (c caller) limited(d limits.Decision) answer {
 	b := d.Binding
 	msg := fmt.Sprintf("Limit reached: %s. Try again in %v.", b, b.RetryAfter.Round(time.Millisecond))
 	e := openai.RateLimited(msg, b.RetryAfter)
 	if b.Kind == limits.Concurrency {
 		e = openai.ConcurrencyLimited(msg, b.RetryAfter)
 	}
-	return answer{op: op, refusal: e, standing: b}
+	a := c.refused(e)
+	a.standing = b
+	return a
 }
 
 // listModels answers /v1/models and /v1/models/ID from the policy, without a flight.
@@ -69,9 +75,9 @@ func listModels(c caller) answer {
 	model := c.snap.Model(c.arg)
 	switch {
 	case model == nil:
-		return refused(c.op, openai.ModelNotFound(c.arg))
+		return c.refused(openai.ModelNotFound(c.arg))
 	case !slices.Contains(allowed, model):
-		return refused(c.op, openai.ModelNotAllowed(c.arg))
+		return c.refused(openai.ModelNotAllowed(c.arg))
 	}
 	return answer{op: c.op, local: openai.ModelObject(model.Name, 0)}
 }

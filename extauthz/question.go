@@ -18,6 +18,7 @@ import (
 type question struct {
 	id              string // Envoy's own, so that it is unique
 	clientRequestID string
+	clientTrace     string // the traceparent that the client sent; only where there is tracing
 	method, path    string
 	host            string
 	query           string
@@ -40,6 +41,7 @@ func questionOf(req *authv3.CheckRequest) question {
 	return question{
 		id:              headers["x-request-id"],
 		clientRequestID: headers[envoy.ClientRequestIDHeader],
+		clientTrace:     headers[envoy.ClientTraceHeader],
 		method:          h.GetMethod(),
 		path:            path,
 		host:            h.GetHost(),

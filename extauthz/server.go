@@ -13,6 +13,7 @@ import (
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -45,7 +46,9 @@ type Config struct {
 	BodyLimit  int64
 	Now        func() time.Time
 	Registerer prometheus.Registerer
-	Log        *slog.Logger
+	// Tracer makes the spans "admission" and "pick"; nil: none.
+	Tracer trace.Tracer
+	Log    *slog.Logger
 }
 
 // Server answers Envoy's checks.
@@ -69,6 +72,14 @@ func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (*authv3.C
 	began := s.Now()
 	q := questionOf(req)
 	var a answer
+	if s.Tracer != nil {
+		var span trace.Span
+		ctx, span = s.begin(ctx, &q)
+		defer func() {
+			a.describe(span)
+			span.End()
+		}()
+	}
 	if headOnly(ctx) {
 		a = s.head(q)
 	} else {
@@ -80,6 +91,7 @@ func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (*authv3.C
 		return nil, status.FromContextError(err).Err()
 	}
 	s.metrics.decided(a, s.Now().Sub(began))
+	s.note(ctx, q.id, &a)
 	return a.response(), nil
 }
 
@@ -87,6 +99,32 @@ func headOnly(ctx context.Context) bool {
 	md, _ := metadata.FromIncomingContext(ctx)
 	v := md.Get(envoy.CheckKey)
 	return len(v) == 1 && v[0] == envoy.CheckHead
+}
+
+// note logs what did not pass: names of the policy and the error's code, and nothing that a client wrote. How many lines a
+// second there can be is the logger's to bound.
+func (s *Server) note(ctx context.Context, admission string, a *answer) {
+	level, text := slog.LevelInfo, "refused"
+	if a.unserved != "" {
+		level, text = slog.LevelWarn, "admitted, but not served"
+	}
+	if a.refusal == nil || !s.Log.Enabled(ctx, level) {
+		return
+	}
+	list := []slog.Attr{slog.String("admission", admission), slog.String("code", a.refusal.Code), slog.Int("status", a.refusal.Status)}
+	if a.key != nil {
+		list = append(list, slog.String("key", a.key.ID), slog.String("team", a.key.Team.Name))
+	}
+	if a.model != nil {
+		list = append(list, slog.String("model", a.model.Name), slog.String("endpoint", a.model.Endpoint.Name))
+	}
+	if a.standing != nil {
+		list = append(list, slog.String("limit", a.standing.String()))
+	}
+	if a.unserved != "" {
+		list = append(list, slog.String("reason", a.unserved))
+	}
+	s.Log.LogAttrs(ctx, level, text, list...)
 }
 
 // abandon ends the flight that an answer opened which nobody will hear.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -56,7 +57,11 @@ func (l *Log) entry(e *alsdatav3.HTTPAccessLogEntry) {
 	if id == "" || details == deniedDetails {
 		return
 	}
-	l.flights.End(id, flight.Facts{Logged: logged(e, l.now())})
+	facts := logged(e, l.now())
+	l.flights.End(id, flight.Facts{Logged: facts})
+	if facts.NoUpstream || facts.UpstreamCut || facts.Timeout || facts.Status >= http.StatusInternalServerError {
+		l.log.Warn("request failed", "admission", id, "status", facts.Status, "code", facts.Details, "worker", facts.Served, "attempts", facts.Attempts)
+	}
 }
 
 // logged puts Envoy's entry into the flight's words.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
@@ -32,6 +33,7 @@ type attempt struct {
 	trusted identity.Context
 	number  uint32
 	began   time.Time
+	span    trace.Span // nil: no tracing
 
 	body    []byte
 	request *openai.Request // nil: the body did not arrive
@@ -105,7 +107,7 @@ func (a *attempt) serve(rw http.ResponseWriter, r *http.Request) {
 		a.outcome = clientCut
 	case neverArrived(err):
 		a.refused = "engine_gone"
-		a.w.refuse(rw, a.op, a.refused, openai.Unavailable("The engine of this worker cannot be reached.", retryAfter))
+		a.w.refuse(rw, r, a.op, a.refused, openai.Unavailable("The engine of this worker cannot be reached.", retryAfter))
 	default:
 		a.w.log.Warn("engine broke off before its answer", "admission", a.trusted.Admission, "error", err)
 		a.cutBefore(rw)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 )
@@ -45,6 +46,8 @@ type Config struct {
 	DrainTimeout time.Duration
 	// Registerer takes the metrics; nil: they are kept, and seen by nobody.
 	Registerer prometheus.Registerer
+	// Tracer makes a span "worker" of each request whose door traces it; nil: none, and the door's traceparent passes.
+	Tracer trace.Tracer
 	// Log; nil: slog.Default().
 	Log *slog.Logger
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -30,25 +31,29 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		bad = openai.UnknownURL(r.URL.Path) // the door answers these
 	}
 	if bad != nil {
-		w.refuse(rw, op, bad.Code, bad)
+		w.refuse(rw, r, op, bad.Code, bad)
 		return
 	}
 	leave, at := w.states.enter()
 	if leave == nil {
-		w.refuse(rw, op, reasonOf(at), openai.Unavailable("This worker is "+reasonOf(at)+".", retryAfter))
+		w.refuse(rw, r, op, reasonOf(at), openai.Unavailable("This worker is "+reasonOf(at)+".", retryAfter))
 		return
 	}
 	defer leave()
 	trusted, err := w.verify(r)
 	if err != nil {
 		reason, answer := untrusted(err)
-		w.refuse(rw, op, reason, answer)
+		w.refuse(rw, r, op, reason, answer)
 		return
 	}
 	a := newAttempt(w, op, trusted, r)
+	if w.cfg.Tracer != nil {
+		a.beginSpan(r)
+		defer a.endSpan()
+	}
 	switch refused, err := a.read(rw, r); {
 	case refused != nil:
-		w.refuse(rw, op, refused.Code, refused)
+		w.refuse(rw, r, op, refused.Code, refused)
 		return
 	case err != nil:
 		a.outcome = clientCut
@@ -92,7 +97,8 @@ func untrusted(err error) (reason string, answer *openai.Error) {
 }
 
 // refuse answers without the engine. No record is written: nothing was served.
-func (w *Worker) refuse(rw http.ResponseWriter, op openai.Op, reason string, e *openai.Error) {
+func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, op openai.Op, reason string, e *openai.Error) {
+	w.log.Info("refused", "admission", claimed(r.Header), "code", reason)
 	w.metrics.refused.WithLabelValues(reason).Inc()
 	rw.Header().Set(refusedHeader, reason)
 	answer(rw, op, e)
@@ -109,6 +115,17 @@ func answer(rw http.ResponseWriter, op openai.Op, e *openai.Error) int64 {
 	n, _ := rw.Write(body) // a client that has left shows elsewhere
 	return int64(n)
 }
+
+// claimed is the admission as the request names it, which may be none of ours: it is no key and no text, for it is a UUID.
+func claimed(h http.Header) string {
+	id := h.Get("X-Request-Id")
+	if uuidForm.MatchString(id) {
+		return id
+	}
+	return ""
+}
+
+var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // attemptOf is the number that Envoy gave this attempt; 1 where it gave none.
 func attemptOf(h http.Header) uint32 {

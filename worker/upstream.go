@@ -11,6 +11,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // passedHeaders are all that an engine gets of a client's headers. A list of what to leave out would miss the headers by
@@ -41,6 +44,9 @@ func (a *attempt) outgoing(ctx context.Context, r *http.Request) *http.Request {
 		out.Header["User-Agent"] = []string{"spokegate"}
 	}
 	out.Header["X-Request-Id"] = []string{a.trusted.Admission}
+	if a.span != nil {
+		propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), a.span), propagation.HeaderCarrier(out.Header))
+	}
 	return out.WithContext(ctx)
 }
 

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spokegate/spokegate/envoy"
@@ -38,6 +36,7 @@ type doorFlags struct {
 	joinTokenFile string
 	ops           string
 	picker        string
+	logLevel      slog.Level
 	envoy         envoy.Door
 }
 
@@ -51,7 +50,12 @@ func (d *doorFlags) register(f *flag.FlagSet) {
 	f.StringVar(&d.ops, "ops", "127.0.0.1:10001", "`address` of /metrics, /healthz and /readyz")
 	f.StringVar(&d.picker, "picker", pickerAdmission, "who names the worker: admission (in its answer), or ext_proc (a filter of its own, by the Endpoint Picker Protocol)")
 	f.StringVar(&d.envoy.Listen, "listen", "127.0.0.1:10000", "`address` where Envoy takes clients")
+	f.StringVar(&d.envoy.TLSCert, "tls-cert", "", "`file` with the PEM certificate chain for clients; empty: plain HTTP. A renewed one is taken up when it is renamed into place")
+	f.StringVar(&d.envoy.TLSKey, "tls-key", "", "`file` with its key")
 	f.Int64Var(&d.envoy.BodyLimit, "body-limit", 32<<20, "largest request body in `bytes`")
+	otlpFlag(f, &d.envoy.Collector)
+	f.Float64Var(&d.envoy.TracePercent, "trace-percent", 100, "`percent` of the requests that are traced, where -otlp is given")
+	levelFlag(f, &d.logLevel)
 	f.StringVar(&d.envoy.Admin, "admin", "127.0.0.1:9901", "`address` of Envoy's admin page; keep it on loopback")
 }
 
@@ -96,7 +100,7 @@ func runDoor(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("role", "door", "name", d.name)
+	log := newLog(os.Stderr, d.logLevel, "door", d.name)
 	return serveDoor(ctx, d, token, log)
 }
 
@@ -117,9 +121,11 @@ func readToken(path string) (string, error) {
 
 // serveDoor builds a door from the bottom up, runs it, and stops it from the top down.
 func serveDoor(ctx context.Context, d doorFlags, token string, log *slog.Logger) error {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-
+	reg := newRegistry()
+	traces, err := newTracing(ctx, d.envoy.Collector, "door", d.name, d.spoke, log)
+	if err != nil {
+		return err
+	}
 	current := &policy.Current{}
 	agent := xds.NewAgent(filepath.Join(d.dir, "policy"), current, xds.NewFile(d.policy, log), xds.Options{Log: log, Registerer: reg})
 	if err := agent.Start(ctx); err != nil {
@@ -139,7 +145,7 @@ func serveDoor(ctx context.Context, d doorFlags, token string, log *slog.Logger)
 	picker := epp.New(epp.Config{Fleet: workers, Policy: current, Registerer: reg, Log: log})
 	control := envoy.NewServer(d.envoy, workers, log, reg)
 	admission := extauthz.Config{Policy: current, Limiter: limiter, Flights: flights, Minter: minter,
-		BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: reg, Log: log}
+		BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: reg, Tracer: traces.tracer, Log: log}
 
 	s := newServers(log)
 	g := s.envoySide(d.envoy)
@@ -148,12 +154,12 @@ func serveDoor(ctx context.Context, d doorFlags, token string, log *slog.Logger)
 	if d.picker == pickerAdmission {
 		admission.Picker = picker
 	} else {
-		s.pickerSide(d.envoy, &epp.Server{Picker: picker, Flights: flights, RefuseTrailers: true, BodyLimit: d.envoy.BodyLimit, Now: time.Now, Log: log})
+		s.pickerSide(d.envoy, &epp.Server{Picker: picker, Flights: flights, RefuseTrailers: true, BodyLimit: d.envoy.BodyLimit,
+			Tracer: traces.tracer, Now: time.Now, Log: log})
 	}
 	extauthz.New(admission).Register(g)
 	s.fleetSide(d.fleetListen, &join.Server{Fleet: workers, Token: token, Door: d.name, PublicKey: minter.PublicKey(), Log: log})
-	health := &health{agent: agent, envoy: control, fleet: workers, policy: current, spool: spool}
-	s.opsSide(d.ops, reg, health)
+	s.opsSide(d.ops, reg, health{agent: agent.Status, policy: current, connected: control.Connected, fleet: workers, spool: spool.Stats})
 
 	work, workCtx := errgroup.WithContext(ctx)
 	work.Go(func() error { return agent.Run(workCtx) })
@@ -169,5 +175,5 @@ func serveDoor(ctx context.Context, d doorFlags, token string, log *slog.Logger)
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	flights.Close(last)
-	return errors.Join(err, spool.Close(last))
+	return errors.Join(err, spool.Close(last), traces.stop(last))
 }

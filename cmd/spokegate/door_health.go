@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"time"
 
@@ -16,56 +14,37 @@ import (
 	"github.com/spokegate/spokegate/xds"
 )
 
-// health answers /readyz: 200 when requests can be served, 503 otherwise, and in both cases why, line by line.
+// health answers a door's /readyz: 200 when requests can be served. It asks for facts each time, and keeps none.
 type health struct {
-	agent  *xds.Agent
-	envoy  *envoy.Server
-	fleet  *fleet.Fleet
-	policy *policy.Current
-	spool  *usage.Spool
+	agent     func() xds.Status
+	policy    *policy.Current
+	connected func() bool // Envoy is on the line
+	fleet     *fleet.Fleet
+	spool     func() usage.Stats
 }
 
-func (h *health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	ready, lines := h.report()
-	if !ready {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-	for _, l := range lines {
-		fmt.Fprintln(w, l)
-	}
-}
-
-func (h *health) report() (ready bool, lines []string) {
-	ready = true
-	say := func(ok bool, format string, args ...any) {
-		mark := "ok  "
-		if !ok {
-			mark, ready = "FAIL", false
-		}
-		lines = append(lines, mark+" "+fmt.Sprintf(format, args...))
-	}
-	note := func(format string, args ...any) { lines = append(lines, "note "+fmt.Sprintf(format, args...)) }
-
-	st := h.agent.Status()
-	snap := h.policy.Load()
-	say(snap != nil, "policy: revision %d from %s", st.Revision, st.From)
+func (h health) report() (r report) {
+	st, snap := h.agent(), h.policy.Load()
+	r.say(snap != nil, "policy: revision %d from %s", st.Revision, st.From)
 	if st.FromDisk {
-		note("policy: the last good one, from disk; its source has not been heard since the start")
+		r.note("policy: the last good one, from disk; its source has not been heard since the start")
 	}
 	if st.LastNack != "" {
-		note("policy: a later one was refused at %s: %s", st.LastNackAt.Format(time.RFC3339), st.LastNack)
+		r.note("policy: a later one was refused at %s: %s", st.LastNackAt.Format(time.RFC3339), st.LastNack)
 	}
-	say(h.envoy.Connected(), "envoy: connected")
+	if h.connected() {
+		r.say(true, "envoy: connected")
+	} else {
+		r.say(false, "envoy: not connected")
+	}
 	if snap != nil {
 		for _, e := range snap.Endpoints() {
 			n := len(h.fleet.Pickable(e.Name))
-			say(n > 0, "endpoint %s: %d workers can be picked", e.Name, n)
+			r.say(n > 0, "endpoint %s: %d workers can be picked", e.Name, n)
 		}
 	}
-	if sp := h.spool.Stats(); sp.Lost > 0 || sp.Err != "" {
-		note("spool: %d records lost: %s", sp.Lost, sp.Err)
-	}
-	return ready, lines
+	noteSpool(&r, h.spool())
+	return r
 }
 
 // followPolicy tells Envoy's configuration which endpoints there are.

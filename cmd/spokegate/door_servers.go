@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
@@ -61,12 +60,8 @@ func (s *servers) fleetSide(address string, j *join.Server) {
 	s.grpc = append(s.grpc, grpcListener{address, g})
 }
 
-func (s *servers) opsSide(address string, reg *prometheus.Registry, h *health) {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.Handle("GET /readyz", h)
-	s.http = append(s.http, httpListener{address, &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}})
+func (s *servers) opsSide(address string, reg *prometheus.Registry, h health) {
+	s.http = append(s.http, httpListener{address, newOps(reg, h.report)})
 }
 
 // run serves on all listeners until ctx is done or one fails.

@@ -87,7 +87,9 @@ func plural(n int, what string) string {
 func (s *site) doorArgs(u upFlags) []string {
 	d := u.door
 	return []string{"door", "-name", d.name, "-spoke", d.spoke, "-dir", s.dir, "-policy", s.policy,
-		"-join-token-file", s.joinToken, "-ops", d.ops, "-picker", d.picker, "-listen", d.envoy.Listen, "-admin", d.envoy.Admin}
+		"-join-token-file", s.joinToken, "-ops", d.ops, "-picker", d.picker, "-listen", d.envoy.Listen, "-admin", d.envoy.Admin,
+		"-body-limit", strconv.FormatInt(d.envoy.BodyLimit, 10), "-log-level", d.logLevel.String(),
+		"-otlp", d.envoy.Collector, "-trace-percent", strconv.FormatFloat(d.envoy.TracePercent, 'g', -1, 64)}
 }
 
 // workers are the shims: one before an attached engine, or one for each simulated engine.
@@ -101,7 +103,8 @@ func (s *site) workers(u upFlags) []*child {
 		endpoint := s.endpoints[i%len(s.endpoints)]
 		name := fmt.Sprintf("worker-%d", i+1)
 		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
-			"-doors", "unix:" + filepath.Join(s.dir, "run", "fleet.sock"), "-join-token-file", s.joinToken, "-drain", u.drain.String()}
+			"-doors", "unix:" + filepath.Join(s.dir, "run", "fleet.sock"), "-join-token-file", s.joinToken, "-drain", u.drain.String(),
+			"-ops", "127.0.0.1:0", "-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
 		if u.attach != "" {
 			args = append(args, "-attach", u.attach)
 		} else if u.rates != "" {

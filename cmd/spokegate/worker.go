@@ -30,6 +30,11 @@ func runWorker(ctx context.Context, args []string) error {
 	attach := f.String("attach", "", "`URL` of an OpenAI-compatible engine that runs already, instead of -engine")
 	models := f.String("model", "", "with -engine sim: comma-separated `names` that it serves; empty: any")
 	rates := f.String("rates", "", "with -engine sim: rate `file`")
+	ops := f.String("ops", "", "`address` of /metrics, /healthz and /readyz; with port 0 a free one, written into DIR/run/NAME.ops; empty: none")
+	var collector string
+	otlpFlag(f, &collector)
+	var level slog.Level
+	levelFlag(f, &level)
 	if err := parse(f, args); err != nil {
 		return err
 	}
@@ -40,26 +45,34 @@ func runWorker(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("role", "worker", "name", *name)
+	log := newLog(os.Stderr, level, "worker", *name)
+	reg := newRegistry()
 	e, err := newEngine(*engine, *attach, worker.SimConfig{Models: splitNames(*models), RatesFile: *rates, Log: log})
 	if err != nil {
 		return err
 	}
-	spool, err := usage.Open(filepath.Join(*dir, "spool"), "worker/"+*name, usage.Options{Log: log})
+	spool, err := usage.Open(filepath.Join(*dir, "spool"), "worker/"+*name, usage.Options{Registerer: reg, Log: log})
+	if err != nil {
+		return err
+	}
+	traces, err := newTracing(ctx, collector, "worker", *name, *spoke, log)
 	if err != nil {
 		return err
 	}
 	w, err := worker.New(worker.Config{
 		Name: *name, Spoke: *spoke, Endpoint: *endpoint, Listen: *listen, Doors: splitNames(*doors), JoinToken: token,
-		Engine: e, Journal: spool, DrainTimeout: *drain, Log: log,
+		Engine: e, Journal: spool, DrainTimeout: *drain, Registerer: reg, Tracer: traces.tracer, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	err = w.Run(ctx)
+	err = runWithOps(ctx, w.Run, func(ctx context.Context) error {
+		h := workerHealth{status: w.Status, spool: spool.Stats, doors: splitNames(*doors)}
+		return workerOps(ctx, *ops, filepath.Join(*dir, "run", *name+".ops"), reg, h, log)
+	})
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return errors.Join(err, spool.Close(last))
+	return errors.Join(err, spool.Close(last), traces.stop(last))
 }
 
 func newEngine(kind, attach string, c worker.SimConfig) (worker.Engine, error) {
