@@ -14,10 +14,12 @@ import (
 	"github.com/spokegate/spokegate/usage"
 )
 
-const (
-	cutRequests = 240
-	cutClients  = 24
-)
+const cutClients = 24
+
+// cutPlaces is the whole of the key's concurrency.
+func cutPlaces() int { return lab.scaled(40) }
+
+func cutRequests() int { return lab.scaled(240) }
 
 // TestCut lets a third of the clients leave at random moments, also before the first byte. Afterwards every admission
 // has exactly one usage record, everything is free within a second, and request by request door ≤ shim ≤ engine.
@@ -29,7 +31,7 @@ func TestCut(t *testing.T) {
 			u := ownUp(t, "cut-"+picker, upOptions{policy: simPolicy(), picker: picker, rates: ratesFile(t)})
 			finished := cutTraffic(t, u, uint64(2026+i))
 			u.idle(t, time.Second)
-			for _, s := range fill(t, u, "cut", 40) { // the whole of the key's limit
+			for _, s := range fill(t, u, "cut", cutPlaces()) { // the whole of the key's limit
 				s.cut()
 			}
 			u.idle(t, time.Second)
@@ -48,7 +50,7 @@ type plan struct {
 func plans(u *up, seed uint64) []plan {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var out []plan
-	for i := range cutRequests {
+	for i := range cutRequests() {
 		op := operations[r.IntN(len(operations))]
 		var body map[string]any
 		if err := json.Unmarshal([]byte(op.body), &body); err != nil {
@@ -101,8 +103,8 @@ func cutTraffic(t *testing.T, u *up, seed uint64) map[string]bool {
 	}
 	close(work)
 	clients.Wait()
-	t.Logf("seed %d: %d requests, %d of them stayed, %d got a whole answer", seed, cutRequests, stayed, len(finished))
-	if len(finished) == cutRequests {
+	t.Logf("seed %d: %d requests, %d of them stayed, %d got a whole answer", seed, cutRequests(), stayed, len(finished))
+	if len(finished) == cutRequests() {
 		t.Error("nobody left early: the test proves nothing")
 	}
 	return finished
@@ -138,12 +140,7 @@ func finished(r reply, err error) (string, error) {
 // cutBalance compares the journals with what the engines say, request by request.
 func cutBalance(t *testing.T, u *up, finished map[string]bool) {
 	t.Helper()
-	eventually(t, journalPatience, func() error {
-		if n := u.ledger.open(); n > 0 {
-			return fmt.Errorf("%d admissions have no usage record", n)
-		}
-		return nil
-	})
+	u.ledger.settles(t)
 	accounts := u.accounts(t)
 	entries, err := readJournals(u.dir + "/spool")
 	if err != nil {

@@ -77,12 +77,7 @@ func TestKilled(t *testing.T) {
 			tr.stop()
 			u.idle(t, 10*time.Second)
 			if role != "door" {
-				eventually(t, journalPatience, func() error {
-					if n := u.ledger.open(); n > 0 {
-						return fmt.Errorf("%d admissions have no usage record", n)
-					}
-					return nil
-				})
+				u.ledger.settles(t)
 			}
 		})
 	}

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
+func floodSize() int { return lab.scaled(1000) }
+
 const (
-	floodSize = 1000
 	// What the flood may cost, in bytes: Envoy holds up to 64 KiB of a body before the key is checked, and what a
 	// connection takes; the door sees headers only.
 	floodEnvoy = 200 << 20
@@ -50,7 +51,7 @@ func TestFlood(t *testing.T) {
 // flood holds all connections open until every one has its answer, then measures.
 func flood(t *testing.T, u *up, length string, measure func()) {
 	t.Helper()
-	conns := make([]net.Conn, floodSize)
+	conns := make([]net.Conn, floodSize())
 	for i := range conns {
 		c, err := dial(t.Context(), u.listen)
 		if err != nil {
@@ -59,7 +60,7 @@ func flood(t *testing.T, u *up, length string, measure func()) {
 		defer c.Close()
 		conns[i] = c
 	}
-	answers := make([]error, floodSize)
+	answers := make([]error, floodSize())
 	var all sync.WaitGroup
 	for i, c := range conns {
 		all.Go(func() { answers[i] = upload(c, length) })
@@ -75,7 +76,7 @@ func flood(t *testing.T, u *up, length string, measure func()) {
 		}
 	}
 	if wrong > 0 {
-		t.Errorf("%d of %d uploads were not refused in order", wrong, floodSize)
+		t.Errorf("%d of %d uploads were not refused in order", wrong, floodSize())
 	}
 }
 

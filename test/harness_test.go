@@ -76,6 +76,14 @@ func moreAtOnce() {
 	}
 }
 
+// scaled is how much load a test makes: less with the race detector, under which everything is ten times as slow.
+func (b *bench) scaled(n int) int {
+	if b.race {
+		return n / 4
+	}
+	return n
+}
+
 // build makes the binary that the tests run: as it is shipped, or with the race detector.
 func (b *bench) build() error {
 	b.binary = filepath.Join(b.temp, "spokegate")

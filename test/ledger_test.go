@@ -119,17 +119,28 @@ func (l *ledger) refused(id string) {
 	l.refusals = append(l.refusals, id)
 }
 
-// open counts the admissions that have no usage record yet.
-func (l *ledger) open() int {
+// open are the admissions that have no usage record yet.
+func (l *ledger) open() []*usagev1.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
+	var out []*usagev1.Record
 	for _, e := range l.entries {
 		if len(e.admitted) > 0 && len(e.usage) == 0 {
-			n++
+			out = append(out, e.admitted[0])
 		}
 	}
-	return n
+	return out
+}
+
+// settles waits until every admission has its usage record.
+func (l *ledger) settles(t testing.TB) {
+	t.Helper()
+	eventually(t, journalPatience, func() error {
+		if open := l.open(); len(open) > 0 {
+			return fmt.Errorf("%d admissions have no usage record, such as %v", len(open), open[0])
+		}
+		return nil
+	})
 }
 
 // close ends following, reads all journals again from the disk, and checks what must hold for every installation.

@@ -66,7 +66,7 @@ func (u *up) idle(t testing.TB, patience time.Duration) {
 	eventually(t, patience, func() error {
 		for _, name := range []string{"spokegate_flights_open", workerLoad} {
 			if v := u.metric(t, name); v != 0 {
-				return fmt.Errorf("%s is %v", name, v)
+				return fmt.Errorf("%s is %v; without usage are %v", name, v, u.ledger.open())
 			}
 		}
 		return nil

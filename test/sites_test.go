@@ -1,6 +1,7 @@
 package test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -52,7 +53,7 @@ func simPolicy() *policyText {
 		"rated-go":   "team: t1, limits: [{requests_per_second: 0.1, burst: 1}]",
 		"rated-py":   "team: t1, limits: [{requests_per_second: 0.1, burst: 1}]",
 		"slots":      "team: t1, limits: [{concurrency: 3}]",
-		"cut":        "team: t1, limits: [{concurrency: 40}]",
+		"cut":        fmt.Sprintf("team: t1, limits: [{concurrency: %d}]", cutPlaces()),
 		"team-a":     "team: small",
 		"team-b":     "team: small",
 	}

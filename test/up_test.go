@@ -84,7 +84,7 @@ func TestUpMissingEnvoy(t *testing.T) {
 	u = prepared(t, "no-envoy-at-all", nil)
 	replaceFlag(u.cmd, "-envoy", "")
 	u.cmd.Env = []string{"PATH=/nowhere"}
-	wantFailure(t, u, "Envoy is missing", "make envoy")
+	wantFailure(t, u, "Envoy", "make envoy")
 }
 
 func replaceFlag(cmd *exec.Cmd, name, value string) {
