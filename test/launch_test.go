@@ -26,6 +26,7 @@ type upOptions struct {
 	engine  *engine // to attach to
 	rates   string
 	workers int
+	more    []string          // further flags
 	beside  func(u *up) error // run once the process is started, before it is ready
 	// losing: usage records may be missing, because a test kills the door.
 	losing bool
@@ -88,7 +89,7 @@ func (u *up) args(o upOptions) []string {
 	if o.workers > 0 {
 		args = append(args, "-workers", fmt.Sprint(o.workers))
 	}
-	return args
+	return append(args, o.more...)
 }
 
 // command is the binary with these arguments, in a group of its own, and without what the caller's environment says.
