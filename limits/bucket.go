@@ -18,8 +18,9 @@ type Bucket struct {
 	Burst int
 }
 
-// maxSpan caps what a bucket can owe (about 146 years), so that a burst of a very slow rate cannot overflow.
-const maxSpan = time.Duration(math.MaxInt64 / 2)
+// maxSpan caps what a bucket can owe (about 52 days; a policy allows 31), so that a burst of a very slow rate cannot overflow,
+// and so that a store that reckons in doubles is exact.
+const maxSpan = time.Duration(1 << 52)
 
 // intervalOf a rate in requests a second, to the nearest nanosecond, so rates above 1e9 count as 1e9.
 func intervalOf(rate float64) time.Duration {
@@ -88,5 +89,13 @@ func (b Bucket) Left(now time.Time) int64 {
 // Take returns the bucket with one request gone from it. Call it only when Wait is 0.
 func (b Bucket) Take(now time.Time) Bucket {
 	b.Full = now.Add(b.Debt(now) + b.Interval)
+	return b
+}
+
+// capped returns the bucket owing no more than an empty one, for those that take from it without asking.
+func (b Bucket) capped(now time.Time) Bucket {
+	if b.Debt(now) > b.span() {
+		b.Full = now.Add(b.span())
+	}
 	return b
 }

@@ -14,6 +14,23 @@
 //   - To know when a place in a full concurrency limit gets free: RetryAfter and Reset of such a limit are a guess of one second.
 //   - To find requests that began before a concurrency limit existed: only what was admitted under it holds one of its leases.
 //
+// # Shared by several doors
+//
+// [Redis] keeps the counters of all doors of a spoke. Judging and writing are one script, so one round trip, by Redis's clock.
+// Its judgement is that of Decide, to the nanosecond, for what a policy may say (up to 52 days until a burst is full again).
+// An ask that failed may have been done by Redis all the same, or be done later; it is given up in the background, and what it
+// took from a concurrency limit comes back. Releases go through a bounded queue: the response path never waits for Redis.
+//
+// [Fallback] goes on when Redis is away: each door keeps to its share in memory, as many ways as doors were seen last. The
+// bounds of that:
+//   - The request that notices waits at most RedisConfig.Timeout, as do those that had asked at the same time; then none does.
+//   - The doors' shares together are not above a limit, except that each door has one request where there are more doors than
+//     requests to share. Doors that see little of the traffic leave their share unused.
+//   - Where doors can reach Redis and others cannot, all together can be above a limit by the shares of the latter. The same
+//     for a moment after Redis is back, by what was admitted meanwhile and still runs.
+//   - A Redis that was restarted empty has forgotten rates: what was used of a burst can be used again, once. Leases of
+//     requests that run are put back at their next renewal.
+//
 // [Decide] is the whole judgement as a pure function. A store ([Memory], and others that pass the suite in limits/limitstest) gathers the facts,
 // asks it, and writes what follows from it, in one atomic step.
 package limits

@@ -1,5 +1,12 @@
 package limits
 
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
 // Counters is how many counters are stored.
 func (m *Memory) Counters() int {
 	m.mu.Lock()
@@ -18,4 +25,40 @@ func (m *Memory) Admissions() int {
 		panic("the queues and the map of holdings differ")
 	}
 	return len(m.holdings)
+}
+
+// GoByNow makes it go by the now of each call instead of Redis's clock. Its keys live an hour longer, as real time passes
+// while now stands still.
+func (r *Redis) GoByNow() {
+	r.givenTime, r.slack = true, time.Hour
+}
+
+// Client is the client in use.
+func (r *Redis) Client() redis.UniversalClient { return r.client }
+
+// ParseLimits reads what AppendLimits writes.
+var (
+	ParseLimits  = parseLimits
+	AppendLimits = appendLimits
+)
+
+// Attempt is the number of a new ask.
+func (r *Redis) Attempt() int64 { return r.attempt(time.Now()) }
+
+// AcquireAs brings an ask to Redis under a number, whenever that was given.
+func (r *Redis) AcquireAs(ctx context.Context, ask Ask, attempt int64) (Decision, error) {
+	c := r.question(time.Now(), ask, attempt)
+	reply, err := r.scripts.acquire.Run(ctx, r.client, c.keys, c.args...).Text()
+	if err != nil {
+		return Decision{}, err
+	}
+	return decision(reply, ask.Admission, ask.Limits)
+}
+
+// GiveUp gives an ask up.
+func (r *Redis) GiveUp(ask Ask, attempt int64) { r.giveUp(time.Now(), ask, attempt) }
+
+// Leases is how many leases are held of a limit, expired ones too.
+func (r *Redis) Leases(ctx context.Context, id string) int64 {
+	return r.client.ZCard(ctx, r.leases(id)).Val()
 }

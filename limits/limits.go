@@ -10,7 +10,8 @@ import (
 
 // Limiter is a store of counters with the judgement built in. Safe for concurrent use.
 //
-// Time is an argument. A store never lets its own time run backwards: a now before the latest one it has seen counts as that one.
+// Time is an argument. A store in memory never lets its own time run backwards: a now before the latest one it has seen counts
+// as that one. A store that several doors share goes by its own clock.
 type Limiter interface {
 	// Acquire checks all limits, then writes all, atomically. A refusal is a Decision, not an error.
 	//
@@ -26,7 +27,8 @@ type Limiter interface {
 	Renew(ctx context.Context, now time.Time, h Hold) error
 
 	// Release frees the leases of a hold. Doing it again, late, or for a hold that has expired does nothing.
-	// What was taken from a rate stays taken. A done context does not stop it in memory.
+	// What was taken from a rate stays taken. A done context does not stop it. A store across a network may return before it
+	// is done.
 	Release(ctx context.Context, now time.Time, h Hold) error
 }
 
@@ -91,6 +93,8 @@ type Hold struct {
 	Admission string
 	// Leases are the IDs of the concurrency limits that count this admission. Not to be changed.
 	Leases []string
+
+	local bool // in the memory of this process
 }
 
 var (

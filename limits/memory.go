@@ -65,7 +65,29 @@ func (m *Memory) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision,
 		m.counters.refit(m.clock, ask.Limits)
 		return d, nil
 	}
+	d.Hold.local = true
 	return m.admit(ask, d), nil
+}
+
+// recall gives the answer to an admission that is open or remembered.
+func (m *Memory) recall(now time.Time, admission string) (Decision, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(now)
+	if h := m.holdings[admission]; h != nil {
+		return h.decision, true
+	}
+	return Decision{}, false
+}
+
+// adopt counts an admission that another store has decided as d, whether there is room for it here or not.
+func (m *Memory) adopt(now time.Time, ask Ask, d Decision) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(now)
+	if m.holdings[ask.Admission] == nil {
+		m.admit(ask, d)
+	}
 }
 
 // gather puts together what is known of each limit. The result is valid until the next call.
@@ -84,20 +106,19 @@ func (m *Memory) gather(ls []policy.Limit) []Fact {
 // admit writes an admission to all its counters.
 func (m *Memory) admit(ask Ask, d Decision) Decision {
 	h := &holding{expires: m.clock.Add(m.cfg.LeaseTTL)}
-	d.Hold.Admission = ask.Admission
-	if n := leasesIn(ask.Limits); n > 0 {
-		h.leases, d.Hold.Leases = make([]*counter, 0, n), make([]string, 0, n)
+	d.Hold.Admission, d.Hold.Leases = ask.Admission, leaseIDs(ask.Limits)
+	if n := len(d.Hold.Leases); n > 0 {
+		h.leases = make([]*counter, 0, n)
 	}
 	for _, l := range ask.Limits {
 		if l.RequestsPerSecond > 0 {
 			c := m.counters.of(l.ID)
-			c.bucket = c.bucket.Fit(m.clock, l).Take(m.clock)
+			c.bucket = c.bucket.Fit(m.clock, l).Take(m.clock).capped(m.clock)
 		}
 		if l.Concurrency > 0 {
 			c := m.counters.of(l.ID)
 			c.inFlight++
 			h.leases = append(h.leases, c)
-			d.Hold.Leases = append(d.Hold.Leases, l.ID)
 		}
 	}
 	h.decision = d
@@ -106,13 +127,24 @@ func (m *Memory) admit(ask Ask, d Decision) Decision {
 	return d
 }
 
-func leasesIn(ls []policy.Limit) (n int) {
+// leaseIDs are the counters that an admission under these limits holds a lease of.
+func leaseIDs(ls []policy.Limit) []string {
+	n := 0
 	for i := range ls {
 		if ls[i].Concurrency > 0 {
 			n++
 		}
 	}
-	return n
+	if n == 0 {
+		return nil
+	}
+	ids := make([]string, 0, n)
+	for i := range ls {
+		if ls[i].Concurrency > 0 {
+			ids = append(ids, ls[i].ID)
+		}
+	}
+	return ids
 }
 
 // Renew implements Limiter.

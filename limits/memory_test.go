@@ -13,7 +13,7 @@ import (
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestMemory(t *testing.T) {
-	limitstest.Run(t, func(_ *testing.T, ttl time.Duration) limits.Limiter {
+	limitstest.Run(t, time.Nanosecond, func(_ *testing.T, ttl time.Duration) limits.Limiter {
 		return limits.NewMemory(limits.MemoryConfig{LeaseTTL: ttl})
 	})
 }

@@ -48,9 +48,9 @@ func burstThenRate(t *testing.T, w *world) {
 		equal(t, "reset", d.Binding.Reset, time.Duration(5-left)*100*time.Millisecond)
 	}
 	equal(t, "wait", w.refuse(l).RetryAfter, 100*time.Millisecond)
-	w.wait(100*time.Millisecond - 1)
-	equal(t, "wait", w.refuse(l).RetryAfter, 1)
-	w.wait(1)
+	w.wait(100*time.Millisecond - w.tick)
+	equal(t, "wait", w.refuse(l).RetryAfter, w.tick)
+	w.wait(w.tick)
 	w.exactly(1, l)
 	w.wait(time.Hour)
 	w.exactly(5, l)
@@ -145,9 +145,9 @@ func expire(t *testing.T, w *world) {
 	a := w.admit(p)
 	w.wait(TTL / 2)
 	w.admit(p)
-	w.wait(TTL/2 - 1)
+	w.wait(TTL/2 - w.tick)
 	w.exactly(0, p)
-	w.wait(1)
+	w.wait(w.tick)
 	w.exactly(1, p)
 	w.release(a) // too late to free anything
 	w.exactly(1, p)
@@ -159,7 +159,7 @@ func renew(t *testing.T, w *world) {
 	p := places("key", 1)
 	h := w.admit(p)
 	for range 10 {
-		w.wait(TTL - 1)
+		w.wait(TTL - w.tick)
 		if err := w.l.Renew(t.Context(), w.now, h); err != nil {
 			t.Fatalf("renew: %v", err)
 		}
@@ -167,9 +167,9 @@ func renew(t *testing.T, w *world) {
 			t.Fatalf("renew: %v", err)
 		}
 	}
-	w.wait(TTL - 1)
+	w.wait(TTL - w.tick)
 	w.exactly(0, p)
-	w.wait(1)
+	w.wait(w.tick)
 	if err := w.l.Renew(t.Context(), w.now, h); !errors.Is(err, limits.ErrLost) {
 		t.Errorf("renew after expiry: %v", err)
 	}

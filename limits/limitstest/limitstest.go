@@ -1,7 +1,8 @@
 // Package limitstest is the suite that every limits.Limiter passes.
 //
 // It looks at a store only through the interface, with many goroutines and against an oracle that keeps plain lists. A store
-// with a clock of its own needs a switch that makes it go by the now it is given.
+// with a clock of its own needs a switch that makes it go by the now it is given, and one that releases in the background a
+// Release that waits.
 package limitstest
 
 import (
@@ -22,8 +23,8 @@ const TTL = time.Minute
 // start is when every test begins.
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// Run runs the suite.
-func Run(t *testing.T, newLimiter New) {
+// Run runs the suite. tick is the smallest step of time that the store can tell.
+func Run(t *testing.T, tick time.Duration, newLimiter New) {
 	cases := []struct {
 		name string
 		run  func(*testing.T, *world)
@@ -54,7 +55,7 @@ func Run(t *testing.T, newLimiter New) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			c.run(t, &world{t: t, l: newLimiter(t, TTL), now: start})
+			c.run(t, &world{t: t, l: newLimiter(t, TTL), now: start, tick: tick})
 		})
 	}
 }
@@ -64,10 +65,11 @@ type world struct {
 	t    *testing.T
 	l    limits.Limiter
 	now  time.Time
+	tick time.Duration
 	next int
 }
 
-func (w *world) wait(d time.Duration) { w.now = w.now.Add(d) }
+func (w *world) wait(d time.Duration) { w.now = w.now.Add(d).Truncate(w.tick) }
 
 // as asks for the named admission.
 func (w *world) as(admission string, ls ...policy.Limit) limits.Decision {

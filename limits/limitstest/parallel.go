@@ -31,7 +31,11 @@ func parallelPlaces(t *testing.T, w *world) {
 		var admitted atomic.Int64
 		together(200, func(i int) {
 			ask := limits.Ask{Admission: fmt.Sprint(name, i), Limits: []policy.Limit{places("wide", 1000), l}}
-			d, err := w.l.Acquire(t.Context(), w.now.Add(time.Duration(i)*time.Microsecond), ask)
+			at := w.now
+			if w.tick == time.Nanosecond { // a store that goes by its own clock does not see its askers' out of order
+				at = at.Add(time.Duration(i) * time.Microsecond)
+			}
+			d, err := w.l.Acquire(t.Context(), at, ask)
 			if err != nil {
 				t.Error(err)
 			}

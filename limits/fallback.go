@@ -1,0 +1,195 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Primary is the shared store that a Fallback prefers. [Redis] is one.
+type Primary interface {
+	Limiter
+	// Restore puts back the leases of a request that runs and that the store has lost.
+	Restore(ctx context.Context, now time.Time, h Hold) error
+	// Announce says that this door is there, for DoorTTL. Its error says that the store is not fit to be asked.
+	Announce(ctx context.Context, now time.Time) error
+	DoorTTL() time.Duration
+	// Doors that announced themselves, as seen last; at least 1. Answers at once.
+	Doors() int
+	Close(ctx context.Context) error
+}
+
+// FallbackConfig configures a Fallback.
+type FallbackConfig struct {
+	// Probe is how long after a failure the shared store is tried again, and between tries; it doubles, up to 5 s, while the
+	// store comes and goes. Default 100 ms.
+	Probe      time.Duration
+	Registerer prometheus.Registerer // nil: none
+	Log        *slog.Logger          // nil: none
+	Now        func() time.Time      // nil: time.Now
+}
+
+// Fallback is the Limiter of a door that shares a store with other doors, and goes on by itself when the store is away.
+//
+// While it is away the door keeps to its share of each limit, in memory: the limit divided by the doors seen last, at
+// least one request. Memory knows of what the door has admitted before, so a fall of the store gives nobody a second burst,
+// and what still runs takes its places in the share. One call that fails is enough to go over; the others do not wait for
+// the store from then on. In the background it is tried until it answers again.
+//
+// A request counts where it was admitted, in the store or in memory, and is renewed and released there; so the two together
+// can be above a limit, after the store's return until what began in memory has ended: by at most the shares. A lease that
+// the store lost, because it was restarted empty or was away for longer than a lease lives, is put back at its next
+// renewal. An admission asked again gets its first answer, whichever of the two gave it.
+type Fallback struct {
+	primary Primary
+	local   *Memory
+	cfg     FallbackConfig
+	metrics *metrics
+
+	outage  atomic.Pointer[outage] // nil: the primary is in use
+	tripped chan struct{}          // wakes run
+	stop    context.CancelFunc
+	ended   chan struct{}
+}
+
+var _ Limiter = (*Fallback)(nil)
+
+// outage is one time without the primary.
+type outage struct {
+	since time.Time
+	err   error
+	over  bool // the value that ends one; what began before it cannot begin another
+	quick int  // how many before it, in a row, came soon after the primary had come back
+}
+
+// NewFallback makes a limiter that asks primary, and local while primary is away. It owns both. Close ends it.
+func NewFallback(primary Primary, local *Memory, cfg FallbackConfig) (*Fallback, error) {
+	if cfg.Probe <= 0 {
+		cfg.Probe = 100 * time.Millisecond
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("limits: metrics: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f := &Fallback{
+		primary: primary, local: local, cfg: cfg, metrics: m, tripped: make(chan struct{}, 1), stop: stop, ended: make(chan struct{}),
+	}
+	go f.run(ctx)
+	return f, nil
+}
+
+// Acquire implements Limiter. While the primary is away the standing in the answer is that of this door's share.
+func (f *Fallback) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision, error) {
+	if d, known := f.local.recall(now, ask.Admission); known {
+		return d, nil
+	}
+	share := Ask{Admission: ask.Admission, Limits: shares(ask.Limits, f.primary.Doors()), Tokens: ask.Tokens}
+	if before := f.outage.Load(); !before.away() {
+		d, err := f.primary.Acquire(ctx, now, ask)
+		if err == nil && d.Admitted {
+			f.local.adopt(now, share, d)
+		}
+		if err == nil || !f.failed(before, now, err) || ctx.Err() != nil {
+			return d, err
+		}
+	}
+	return f.local.Acquire(ctx, now, share)
+}
+
+// Renew implements Limiter. While the primary is away its leases count as kept.
+func (f *Fallback) Renew(ctx context.Context, now time.Time, h Hold) error {
+	here := f.local.Renew(ctx, now, h)
+	before := f.outage.Load()
+	if h.local || before.away() {
+		return here
+	}
+	err := f.primary.Renew(ctx, now, h)
+	if errors.Is(err, ErrLost) && here == nil { // its request runs, so it was not released
+		err = f.primary.Restore(ctx, now, h)
+	}
+	if err != nil && f.failed(before, now, err) {
+		return here
+	}
+	return err
+}
+
+// Release implements Limiter.
+func (f *Fallback) Release(ctx context.Context, now time.Time, h Hold) error {
+	err := f.local.Release(ctx, now, h)
+	if h.local {
+		return err
+	}
+	return f.primary.Release(ctx, now, h)
+}
+
+// InFlight gives the leases of this door by limit ID, wherever they are counted.
+func (f *Fallback) InFlight() map[string]int { return f.local.InFlight() }
+
+func (o *outage) away() bool { return o != nil && !o.over }
+
+// failed says whether an error means that the primary is away, and if so goes over to memory; before is what was known
+// when the call began. It is no failure of the primary's when the caller left, or asked what has no answer.
+func (f *Fallback) failed(before *outage, now time.Time, err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, ErrNoAdmission) || errors.Is(err, ErrLost) || errors.Is(err, errGiveUp) {
+		return false
+	}
+	o := &outage{since: now, err: err}
+	if before != nil && now.Sub(before.since) < steady {
+		o.quick = before.quick + 1
+	}
+	if f.outage.CompareAndSwap(before, o) {
+		f.metrics.fallback.Set(1)
+		f.cfg.Log.Error("limits: the shared store is away, this door keeps to its share by itself", "doors", f.primary.Doors(), "err", err)
+		select {
+		case f.tripped <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// back returns to the primary.
+func (f *Fallback) back(now time.Time) {
+	o := f.outage.Load()
+	if !o.away() {
+		return
+	}
+	f.outage.Store(&outage{since: now, over: true, quick: o.quick})
+	f.metrics.fallback.Set(0)
+	f.cfg.Log.Info("limits: the shared store is back", "after", now.Sub(o.since).Round(time.Millisecond), "doors", f.primary.Doors())
+}
+
+// Away says whether this door counts by itself at the moment.
+func (f *Fallback) Away() bool { return f.outage.Load().away() }
+
+// Status says in one line who counts, for people and the health page.
+func (f *Fallback) Status() string {
+	doors := f.primary.Doors()
+	if o := f.outage.Load(); o.away() {
+		return fmt.Sprintf("this door counts by itself, its share is 1/%d: the shared store is away since %s: %v",
+			doors, o.since.UTC().Format(time.RFC3339), o.err)
+	}
+	if doors == 1 {
+		return "shared store, 1 door"
+	}
+	return fmt.Sprintf("shared store, %d doors", doors)
+}
+
+// Close ends the background work and closes the primary.
+func (f *Fallback) Close(ctx context.Context) error {
+	f.stop()
+	<-f.ended
+	return f.primary.Close(ctx)
+}

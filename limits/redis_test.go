@@ -1,0 +1,180 @@
+package limits_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/limits/limitstest"
+	"github.com/spokegate/spokegate/policy"
+	"go.uber.org/goleak"
+)
+
+var spokes atomic.Int64
+
+// newRedis makes a limiter with counters of its own on a Redis.
+func newRedis(t testing.TB, cfg limits.RedisConfig) *limits.Redis {
+	t.Helper()
+	if cfg.Spoke == "" {
+		cfg.Spoke = fmt.Sprint("test-", spokes.Add(1))
+	}
+	r, err := limits.NewRedis(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	return r
+}
+
+// patient is long enough for a machine that is busy with other tests.
+const patient = 10 * time.Second
+
+// waiting releases before it returns, as the suite needs it.
+type waiting struct{ *limits.Redis }
+
+func (w waiting) Release(ctx context.Context, now time.Time, h limits.Hold) error {
+	if err := w.Redis.Release(ctx, now, h); err != nil {
+		return err
+	}
+	return w.Flush(ctx)
+}
+
+func TestRedis(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	limitstest.Run(t, time.Microsecond, func(t *testing.T, ttl time.Duration) limits.Limiter {
+		r := newRedis(t, limits.RedisConfig{URL: server.URL(), LeaseTTL: ttl, Timeout: patient})
+		r.GoByNow()
+		return waiting{r}
+	})
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// eventually waits for a fact.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func try(t testing.TB, l limits.Limiter, admission string, ls ...policy.Limit) (limits.Decision, error) {
+	t.Helper()
+	return l.Acquire(t.Context(), time.Now(), limits.Ask{Admission: admission, Limits: ls})
+}
+
+func mustAsk(t testing.TB, l limits.Limiter, admission string, admitted bool, ls ...policy.Limit) limits.Decision {
+	t.Helper()
+	d, err := try(t, l, admission, ls...)
+	if err != nil || d.Admitted != admitted {
+		t.Fatalf("%s: want admitted %v, got %s, %v", admission, admitted, d, err)
+	}
+	return d
+}
+
+func places(id string, n int) policy.Limit {
+	return policy.Limit{Level: policy.KeyLevel, Owner: id, ID: id, Concurrency: n}
+}
+
+func rate(id string, perSecond float64, burst int) policy.Limit {
+	return policy.Limit{Level: policy.TeamLevel, Owner: id, ID: id, RequestsPerSecond: perSecond, Burst: burst}
+}
+
+func flush(t testing.TB, r *limits.Redis) {
+	t.Helper()
+	if err := r.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Two doors, 200 requests at once, ten places, Redis's own clock.
+func TestRedisDoorsShare(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	cfg := limits.RedisConfig{URL: server.URL(), Spoke: "shared", Timeout: patient}
+	doors := []*limits.Redis{newRedis(t, cfg), newRedis(t, cfg)}
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			d, err := try(t, doors[i%2], fmt.Sprint("r", i), rate("team", 0.001, 20), places("key", 10))
+			if err != nil {
+				t.Error(err)
+			}
+			if d.Admitted {
+				admitted.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if admitted.Load() != 10 {
+		t.Errorf("%d admitted to 10 places", admitted.Load())
+	}
+	other := newRedis(t, limits.RedisConfig{URL: server.URL(), Spoke: "another", Timeout: patient})
+	mustAsk(t, other, "r1", true, places("key", 1))
+}
+
+func TestRedisForgetsWhatIsIdle(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	r := newRedis(t, limits.RedisConfig{URL: server.URL(), LeaseTTL: 50 * time.Millisecond, Timeout: patient})
+	for i := range 20 {
+		d := mustAsk(t, r, fmt.Sprint("r", i), true, rate(fmt.Sprint("team", i), 1000, 5), places(fmt.Sprint("key", i), 1))
+		if i%2 == 0 { // the others' door dies
+			if err := r.Release(t.Context(), time.Now(), d.Hold); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, "a place comes back by itself", func() bool {
+		d, err := try(t, r, "waits", places("key1", 1))
+		return err == nil && d.Admitted
+	})
+	eventually(t, "no keys are left", func() bool { return r.Client().DBSize(t.Context()).Val() == 0 })
+}
+
+func TestRedisLosesItsScripts(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	r := newRedis(t, limits.RedisConfig{URL: server.URL(), Timeout: patient})
+	p := places("key", 1)
+	for i := range 3 {
+		if err := r.Client().ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		d := mustAsk(t, r, fmt.Sprint("r", i), true, p)
+		if err := r.Client().ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Release(t.Context(), time.Now(), d.Hold); err != nil {
+			t.Fatal(err)
+		}
+		flush(t, r)
+	}
+}
+
+func TestRedisRestartedEmpty(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	r := newRedis(t, limits.RedisConfig{URL: server.URL(), Timeout: patient})
+	p := places("key", 2)
+	d := mustAsk(t, r, "before", true, p, rate("team", 0.001, 1))
+	server.Restart()
+	if err := r.Renew(t.Context(), time.Now(), d.Hold); !errors.Is(err, limits.ErrLost) {
+		t.Errorf("renew: %v", err)
+	}
+	for range 3 {
+		if err := r.Release(t.Context(), time.Now(), d.Hold); err != nil {
+			t.Error(err)
+		}
+	}
+	flush(t, r)
+	mustAsk(t, r, "a", true, p)
+	mustAsk(t, r, "b", true, p)
+	mustAsk(t, r, "c", false, p)
+}
