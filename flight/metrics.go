@@ -18,6 +18,7 @@ type metrics struct {
 	open      prometheus.Gauge
 	ended     *prometheus.CounterVec
 	anomalies *prometheus.CounterVec
+	genAI     *genAI
 }
 
 // newMetrics registers the metrics; several tables may share a registerer, their numbers add up.
@@ -32,6 +33,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		anomalies: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_flight_anomalies_total", Help: "Things to look into at the end of flights, by anomaly.",
 		}, []string{"anomaly"}),
+		genAI: newGenAI(),
 	}
 	if r == nil {
 		return m, nil
@@ -40,7 +42,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m.open, err = registered(r, m.open, err)
 	m.ended, err = registered(r, m.ended, err)
 	m.anomalies, err = registered(r, m.anomalies, err)
-	return m, err
+	return m, m.genAI.register(r, err)
 }
 
 // registered returns the collector to use: c, or the same one that was registered before. It passes an earlier error on.
@@ -63,4 +65,5 @@ func (m *metrics) finished(r *usagev1.Record) {
 	for _, a := range r.Anomalies {
 		m.anomalies.WithLabelValues(a).Inc()
 	}
+	m.genAI.finished(r)
 }

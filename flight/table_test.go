@@ -65,7 +65,8 @@ spokegate_flight_ended_total{outcome="complete"} 1
 # TYPE spokegate_flights_open gauge
 spokegate_flights_open 0
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+		"spokegate_flight_anomalies_total", "spokegate_flight_ended_total", "spokegate_flights_open"); err != nil {
 		t.Error(err)
 	}
 }
