@@ -14,7 +14,12 @@ import (
 // page is a page of the ops address, whatever its status.
 func (u *up) page(t testing.TB, path string) string {
 	t.Helper()
-	resp, err := http.Get("http://" + u.ops + path)
+	return fetchPage(t, u.ops, path)
+}
+
+func fetchPage(t testing.TB, address, path string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + address + path)
 	if err != nil {
 		t.Fatal(err)
 	}
