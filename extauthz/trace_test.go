@@ -1,0 +1,117 @@
+package extauthz
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/router"
+)
+
+const (
+	envoysTrace = "11111111111111111111111111111111"
+	theirTrace  = "22222222222222222222222222222222"
+)
+
+func called(traceparent string) context.Context {
+	return metadata.NewIncomingContext(context.Background(), metadata.Pairs("traceparent", traceparent))
+}
+
+// TestSpans: Envoy decides what is traced, and a client's trace is linked at most.
+func TestSpans(t *testing.T) {
+	for name, c := range map[string]struct {
+		envoys, theirs string
+		spans          int
+		linked         bool
+	}{
+		"traced":                           {"00-" + envoysTrace + "-1111111111111111-01", "", 2, false},
+		"traced, with a client's own":      {"00-" + envoysTrace + "-1111111111111111-01", "00-" + theirTrace + "-2222222222222222-01", 2, true},
+		"traced, with a client's nonsense": {"00-" + envoysTrace + "-1111111111111111-01", "00-Bearer sk-secret", 2, false},
+		"not traced":                       {"00-" + envoysTrace + "-1111111111111111-00", "00-" + theirTrace + "-2222222222222222-01", 0, false},
+		"no word of Envoy's":               {"", "00-" + theirTrace + "-2222222222222222-01", 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t)
+			kept := tracetest.NewSpanRecorder()
+			g.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(kept), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample()))).Tracer("")
+			if resp, err := g.ask(t, called(c.envoys), set(envoy.ClientTraceHeader, c.theirs)); err != nil || resp.GetOkResponse() == nil {
+				t.Fatal(resp, err)
+			}
+			spans := kept.Ended()
+			if len(spans) != c.spans {
+				t.Fatalf("%d spans, want %d", len(spans), c.spans)
+			}
+			if c.spans == 0 {
+				return
+			}
+			pick, admission := spans[0], spans[1]
+			if pick.Name() != "pick" || admission.Name() != "admission" || pick.Parent().SpanID() != admission.SpanContext().SpanID() ||
+				admission.SpanContext().TraceID().String() != envoysTrace || admission.Parent().SpanID().String() != "1111111111111111" {
+				t.Errorf("spans %v and %v", pick, admission)
+			}
+			if linked := len(admission.Links()) == 1 && admission.Links()[0].SpanContext.TraceID().String() == theirTrace; linked != c.linked {
+				t.Errorf("links %v", admission.Links())
+			}
+		})
+	}
+}
+
+// TestLogNamesTheAdmissionAndNothingOfTheClients asks in every way that is refused, with secrets in every place.
+func TestLogNamesTheAdmissionAndNothingOfTheClients(t *testing.T) {
+	g := newGate(t)
+	var out bytes.Buffer
+	g.Log = slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	const secret = "what-nobody-may-read"
+	for name, c := range map[string]struct {
+		changes []change
+		want    []string
+	}{
+		"unknown key":   {[]change{set("authorization", "Bearer "+secret)}, []string{`"msg":"refused"`, `"code":"invalid_api_key"`, `"status":401`}},
+		"unknown path":  {[]change{at("POST", "/"+secret+"?"+secret)}, []string{`"code":"unknown_url"`, `"key":"k1"`, `"team":"t1"`}},
+		"query":         {[]change{at("POST", "/v1/chat/completions?model="+secret)}, []string{`"code":"invalid_body"`}},
+		"type":          {[]change{set("content-type", secret+"/x")}, []string{`"code":"unsupported_media_type"`}},
+		"model":         {[]change{body(`{"model":"` + secret + `"}`)}, []string{`"code":"model_not_found"`}},
+		"bad body":      {[]change{body(`{"model":"cheap","` + secret + `":` + secret + `}`)}, []string{`"code":"invalid_body"`}},
+		"no worker":     {nil, []string{`"msg":"admitted, but not served"`, `"level":"WARN"`, `"reason":"nobody"`, `"model":"cheap"`, `"endpoint":"large"`}},
+		"client's name": {[]change{set(envoy.ClientRequestIDHeader, secret), set(envoy.ClientTraceHeader, secret), set("authorization", "")}, []string{`"code":"invalid_api_key"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out.Reset()
+			g.Picker = pickerFunc(func() (router.Choice, error) { return router.Choice{}, errors.New("nobody") })
+			if _, err := g.ask(t, t.Context(), append([]change{set("x-request-id", "id of "+name)}, c.changes...)...); err != nil {
+				t.Fatal(err)
+			}
+			line := out.String()
+			for _, w := range append(c.want, `"admission":"id of `+name+`"`) {
+				if !strings.Contains(line, w) {
+					t.Errorf("no %s in %s", w, line)
+				}
+			}
+			if strings.Count(line, "\n") != 1 || strings.Contains(line, secret) || strings.Contains(line, g.key) {
+				t.Errorf("logged: %s", line)
+			}
+		})
+	}
+}
+
+// TestTracingCostsNothingWhereThereIsNone compares with what a check allocates by itself.
+func TestTracingCostsNothingWhereThereIsNone(t *testing.T) {
+	g := newGate(t)
+	var q question
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := g.pick(ctx, g.Now(), "large", nil, q.body); err != nil {
+			t.Error(err)
+		}
+	}); n > 1 { // the test's own picker makes a list
+		t.Errorf("%v allocations a pick", n)
+	}
+}
