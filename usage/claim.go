@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -13,17 +14,27 @@ func claim(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d, err := os.Open(dir)
+	return lock(os.Open(dir))
+}
+
+// claimShipping is claim for the one who ships the folder, beside the one who writes it.
+func claimShipping(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return lock(os.OpenFile(filepath.Join(dir, "shipped.lock"), os.O_RDWR|os.O_CREATE, 0o600))
+}
+
+func lock(f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
-		return d, nil
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		return f, nil
 	}
-	d.Close()
+	f.Close()
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("%s is in use by another process", dir)
+		return nil, fmt.Errorf("%s is in use by another process", f.Name())
 	}
-	return nil, fmt.Errorf("lock %s: %w", dir, err)
+	return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 }

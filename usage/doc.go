@@ -1,4 +1,5 @@
-// Package usage keeps the records of who used what: their form, the journal on local disk that holds them, and its reader.
+// Package usage keeps the records of who used what: their form, the journal on local disk that holds them, its reader, and
+// the forwarder that ships them to Kafka.
 //
 // # What it promises
 //
@@ -14,11 +15,25 @@
 // # What it does not promise
 //
 // A record that was appended but not yet synced is gone when the process or the machine dies (a window of
-// Options.SyncWindow and one fsync). Nothing is deleted here: segments go when the one who shipped them removes them.
+// Options.SyncWindow and one fsync). A spool deletes nothing: segments go when the forwarder has shipped them.
+//
+// # Shipping
+//
+// A [Forwarder] ships the journal of one source to Kafka, all its epochs, in order. It goes on only when all replicas have a
+// record, tries for ever, and after a crash at any moment resumes at the last acknowledged record that it has noted (at most
+// a quarter of a second before the crash). So Kafka may have a record twice, with the same id, and never misses one. What Kafka
+// refuses for good (too large for its topic), or what is damaged on disk, does not hold up the rest: it is counted, logged
+// and kept in aside.jsonl. A topic that is missing or forbidden does hold up the rest, as an outage does: nothing is lost,
+// the spool grows to its bound, and an alert on the lag tells.
+//
+// Records of one team and kind stay in order in their partition, but for those sent twice. Memory is bounded by a few chunks
+// of 1 MiB. A shipped segment stays for ForwarderConfig.KeepFor or KeepBytes. To ship a journal again, to another cluster
+// say, remove shipped.json while no forwarder runs.
 //
 // # The files
 //
 //	DIR/<source, with / as _>/<epoch, 10 digits>-<segment, 6 digits>.log
+//	                          shipped.json, shipped.lock, aside.jsonl: the forwarder's
 //
 // One line a record: the CRC-32C of the JSON as 8 hexadecimal digits, a space, the JSON of [AppendJSON], a line feed.
 // Every start of a source opens a new epoch, so nothing is ever written after a torn line.

@@ -38,8 +38,8 @@ func appendLine(dst []byte, r *usagev1.Record) []byte {
 	return append(dst, '\n')
 }
 
-// parseLine reads a line without its line feed. sum is the check sum of the content: equal sums, equal records.
-func parseLine(line []byte) (r *usagev1.Record, sum uint32, err error) {
+// checkLine returns the JSON of a line without its line feed, and the check sum that fits it.
+func checkLine(line []byte) (body []byte, sum uint32, err error) {
 	if len(line) < sumLen || line[sumLen-1] != ' ' {
 		return nil, 0, errNoSum
 	}
@@ -48,9 +48,18 @@ func parseLine(line []byte) (r *usagev1.Record, sum uint32, err error) {
 		return nil, 0, errNoSum
 	}
 	said := uint32(raw[0])<<24 | uint32(raw[1])<<16 | uint32(raw[2])<<8 | uint32(raw[3])
-	body := line[sumLen:]
+	body = line[sumLen:]
 	if sum = castagnoli(body); sum != said {
 		return nil, 0, errBadSum
+	}
+	return body, sum, nil
+}
+
+// parseLine reads a line without its line feed. sum is the check sum of the content: equal sums, equal records.
+func parseLine(line []byte) (r *usagev1.Record, sum uint32, err error) {
+	body, sum, err := checkLine(line)
+	if err != nil {
+		return nil, 0, err
 	}
 	r, err = ParseJSON(body)
 	if err != nil {

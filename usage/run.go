@@ -96,10 +96,13 @@ func (s *Spool) pause(d time.Duration) bool {
 	}
 }
 
-// look measures the folder again when it is full, at most once in opts.measure: shipped segments may be gone.
+// look measures the folder again now and then, and soon when it is full: shipped segments may be gone.
 func (s *Spool) look() {
-	w := s.writer
-	if w.total+batchBytes+MaxLine < w.maxBytes || time.Since(s.measured) < s.opts.measure {
+	w, every := s.writer, time.Minute
+	if w.total+batchBytes+MaxLine >= w.maxBytes {
+		every = s.opts.measure
+	}
+	if time.Since(s.measured) < every {
 		return
 	}
 	s.measured = time.Now()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // segment is one file of a source.
@@ -19,6 +20,8 @@ type segment struct {
 	number int // from 1; a number may be missing, sequence numbers tell whether records are
 	path   string
 	size   int64
+
+	modified time.Time
 }
 
 func (s segment) before(t segment) bool { return s.compare(t) < 0 }
@@ -66,7 +69,9 @@ func segments(dir string) ([]segment, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, segment{epoch: epoch, number: number, path: filepath.Join(dir, e.Name()), size: info.Size()})
+		list = append(list, segment{
+			epoch: epoch, number: number, path: filepath.Join(dir, e.Name()), size: info.Size(), modified: info.ModTime(),
+		})
 	}
 	slices.SortFunc(list, segment.compare)
 	return list, nil

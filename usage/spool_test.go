@@ -22,7 +22,18 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("USAGE_TEST_CHILD"); dir != "" {
 		child(dir) // never returns
 	}
-	goleak.VerifyTestMain(m)
+	if dir := os.Getenv("USAGE_TEST_SHIPPER"); dir != "" {
+		shipper(dir) // never returns
+	}
+	goleak.VerifyTestMain(allTests{m})
+}
+
+// allTests stops what the tests share before leaks are looked for.
+type allTests struct{ *testing.M }
+
+func (m allTests) Run() int {
+	defer theKafka.close()
+	return m.M.Run()
 }
 
 func open(t *testing.T, dir string, opts Options) *Spool {

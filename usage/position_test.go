@@ -1,0 +1,64 @@
+package usage
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A damaged or lost note of how far it had come means that all is shipped again.
+func TestPosition(t *testing.T) {
+	dir := t.TempDir()
+	if p, err := loadPosition(dir); err != nil || p != (position{}) {
+		t.Errorf("%v, %v", p, err)
+	}
+	want := position{1_700_000_000, 3, 12345}
+	if err := savePosition(dir, want); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := loadPosition(dir); err != nil || p != want {
+		t.Errorf("%v, %v", p, err)
+	}
+	for _, bad := range []string{"", "{", `{"epoch":-1}`, `{"offset":-1}`, `{"segment":-1}`} {
+		if err := os.WriteFile(filepath.Join(dir, positionFile), []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := loadPosition(dir); err == nil || p != (position{}) {
+			t.Errorf("%q: %v", bad, p)
+		}
+	}
+}
+
+// A position in a segment that is gone, or behind the end of one that a power loss has cut, goes on with what comes next.
+func TestCursorBesideTheJournal(t *testing.T) {
+	dir := t.TempDir()
+	s := requestJournal(t, dir, 0, Options{SegmentBytes: 1})
+	for i := range 3 {
+		appendRequests(t, s, i, 1) // a segment each
+	}
+	epoch, folder := s.Stats().Epoch, filepath.Join(dir, "door_main")
+	for _, c := range []struct {
+		name string
+		at   position
+		want int
+	}{
+		{"from the start", position{}, 6},
+		{"an older epoch", position{epoch - 1, 9, 100}, 6},
+		{"behind the end", position{epoch, 1, 1 << 40}, 4},
+		{"a newer epoch", position{epoch + 1, 1, 0}, 0},
+	} {
+		u, n := cursor{dir: folder, at: c.at}, 0
+		for chunk := newChunk(2 * MaxLine); ; n += len(chunk.events) {
+			some, err := u.next(chunk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !some {
+				break
+			}
+		}
+		if n != c.want {
+			t.Errorf("%s: %d records, want %d", c.name, n, c.want)
+		}
+	}
+}
