@@ -157,7 +157,8 @@ func (r *Redis) attempt(now time.Time) int64 {
 // question is the call of redis_acquire.lua.
 func (r *Redis) question(now time.Time, ask Ask, attempt int64) call {
 	items := itemsOf(ask.Limits)
-	c := call{keys: make([]string, 1, 1+len(items)), args: make([]any, 6, 6+2*len(items))}
+	c := call{keys: make([]string, 1, 1+len(items)), args: make([]any, 7)}
+	numbers := make([]byte, 0, 16*len(items))
 	c.keys[0] = r.record(ask.Admission)
 	c.args[0], c.args[1], c.args[2] = r.time(now), attempt, ask.Admission
 	c.args[3], c.args[4] = r.cfg.LeaseTTL.Milliseconds(), r.slack.Milliseconds()
@@ -169,9 +170,9 @@ func (r *Redis) question(now time.Time, ask Ask, attempt int64) call {
 		} else {
 			c.keys = append(c.keys, r.leases(l.ID))
 		}
-		a, b := it.numbers(l)
-		c.args = append(c.args, a, b)
+		numbers = it.appendNumbers(numbers, l)
 	}
+	c.args[6] = numbers
 	return c
 }
 

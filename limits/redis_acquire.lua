@@ -7,11 +7,14 @@
 --       2…  one for each thing to judge, in order: a bucket, or a set of leases
 -- ARGV  1   the time in microseconds; empty: Redis's own
 --       2   attempt, 3 admission, 4 lease time in ms, 5 how much longer than needed keys live in ms, 6 memo
---       7…  two for each thing to judge: interval in ns and burst of a rate, or 0 and the places of a concurrency limit
+--       7   two doubles for each thing to judge: interval in ns and burst of a rate, or 0 and the places of a concurrency limit
 --
 -- Answers with one letter, then how the binding limit stands, then the memo where it is an old answer:
 -- A admitted, R refused, S the same admission again and its first answer, X this attempt was given up before it came.
+--
+-- It is the path of every request, so it makes few tables and few strings.
 
+local call, pack, unpackd, max, min, floor, ceil = redis.call, struct.pack, struct.unpack, math.max, math.min, math.floor, math.ceil
 local SPAN = 2 ^ 52 -- maxSpan in Go
 local RETRY = 1e9   -- ConcurrencyRetry in Go, ns
 local OPEN, VOID = 1, 3
@@ -19,27 +22,28 @@ local HEAD = 17     -- bytes of a record before its answer: expiry, state, attem
 
 local now = tonumber(ARGV[1])
 if not now then
-  local t = redis.call('TIME')
+  local t = call('TIME')
   now = t[1] * 1e6 + t[2]
 end
 local attempt, admission, ttl, slack, memo = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local n = #KEYS - 1
+local numbers = {unpackd('>' .. string.rep('dd', n), ARGV[7])} -- of item i: 2i-1 and 2i
 
 -- Phase one: read and judge.
 
-local reads, place = {KEYS[1]}, {}
-for i = 2, #KEYS do
-  if ARGV[2 * i + 3] ~= '0' then
-    reads[#reads + 1] = KEYS[i]
-    place[i] = #reads
+local reads = {KEYS[1]}
+for i = 1, n do
+  if numbers[2 * i - 1] > 0 then
+    reads[#reads + 1] = KEYS[i + 1]
   end
 end
-local stored = redis.call('MGET', unpack(reads))
+local stored = call('MGET', unpack(reads))
 
 if stored[1] then
-  local expires, state, by = struct.unpack('>dBd', stored[1])
+  local expires, state, by = unpackd('>dBd', stored[1])
   if now < expires and state ~= VOID then
     if by ~= attempt then -- two attempts share it now: neither may take it back from the other
-      redis.call('SETRANGE', KEYS[1], HEAD - 8, struct.pack('>d', 0))
+      call('SETRANGE', KEYS[1], HEAD - 8, pack('>d', 0))
     end
     return 'S' .. string.sub(stored[1], HEAD + 1)
   elseif now < expires and attempt <= by then
@@ -52,90 +56,92 @@ local function fit(raw, interval, burst)
   if not raw then
     return 0, false
   end
-  local us, ns, was, had = struct.unpack('>dddd', raw)
-  local debt = math.max(0, (us - now) * 1000 + ns)
+  local us, ns, was, had = unpackd('>dddd', raw)
+  local debt = max(0, (us - now) * 1000 + ns)
   if was == interval and had == burst then
     return debt, false
   end
   if was ~= interval then
-    debt = math.min(math.ceil(debt / was * interval), SPAN)
+    debt = min(ceil(debt / was * interval), SPAN)
   end
-  return math.min(debt, burst * interval, SPAN), true
+  return min(debt, burst * interval, SPAN), true
 end
 
 local function put(key, debt, interval, burst)
-  local value = struct.pack('>dddd', now + math.floor(debt / 1000), debt % 1000, interval, burst)
-  redis.call('SET', key, value, 'PX', string.format('%.0f', math.ceil(debt / 1e6) + slack))
+  call('SET', key, pack('>dddd', now + floor(debt / 1000), debt % 1000, interval, burst), 'PX', ceil(debt / 1e6) + slack)
 end
 
--- level.stricter
-local function stricter(l, o)
-  if l.wait > 0 or o.wait > 0 then
-    return l.wait > o.wait
-  end
-  return l.left * o.max < o.left * l.max
-end
+-- The binding item and how it stands; by level.stricter the first, or who comes later and is stricter.
+local item, most, left, reset, wait = 0, 0, 0, 0, 0
+local after = {} -- of item i: what its bucket owes if all pass, or its leases so far
+local refit      -- buckets written under other limits, and what they owe
+local live = string.format('(%.0f', now)
+local rates = 1
 
-local standings, binding, refused = {}, nil, false
-for i = 2, #KEYS do
-  local interval, max = tonumber(ARGV[2 * i + 3]), tonumber(ARGV[2 * i + 4])
-  local s = {item = i - 1, max = max, interval = interval, wait = 0}
+for i = 1, n do
+  local interval, burst = numbers[2 * i - 1], numbers[2 * i]
+  local l, r, w
   if interval > 0 then
-    local span = math.min(max * interval, SPAN)
-    s.debt, s.refit = fit(stored[place[i]], interval, max)
-    s.wait = math.max(0, s.debt + interval - span)
-    s.reset = s.debt
-    if s.wait == 0 then
-      s.reset = s.debt + interval
+    rates = rates + 1
+    local debt, changed = fit(stored[rates], interval, burst)
+    if changed then
+      refit = refit or {}
+      refit[i] = debt
     end
-    s.left = math.floor(math.max(0, span - s.reset) / interval)
+    local span = min(burst * interval, SPAN)
+    w = max(0, debt + interval - span)
+    r = w > 0 and debt or debt + interval
+    l = floor(max(0, span - r) / interval)
+    after[i] = r
   else
-    s.used = redis.call('ZCOUNT', KEYS[i], string.format('(%.0f', now), '+inf')
-    s.reset = RETRY
-    if s.used >= max then
-      s.wait, s.left = RETRY, 0
+    local used = call('ZCOUNT', KEYS[i + 1], live, '+inf')
+    w = used >= burst and RETRY or 0
+    r = RETRY
+    l = max(0, burst - used - 1)
+    after[i] = used
+  end
+  local stricter = item == 0
+  if not stricter then
+    if w > 0 or wait > 0 then
+      stricter = w > wait
     else
-      s.left = max - s.used - 1
+      stricter = l * most < left * burst
     end
   end
-  refused = refused or s.wait > 0
-  standings[i] = s
-  if not binding or stricter(s, binding) then
-    binding = s
+  if stricter then
+    item, most, left, reset, wait = i, burst, l, r, w
   end
 end
 
-local answer = struct.pack('>Bdddd', 0, 0, 0, 0, 0)
-if binding then
-  answer = struct.pack('>Bdddd', binding.item, binding.max, binding.left, binding.reset, binding.wait)
-end
+local answer = pack('>Bdddd', item, most, left, reset, wait)
 
 -- Phase two: write all, or nothing. Refitting a bucket to a changed limit uses nothing of it.
 
-if refused then
-  for i, s in pairs(standings) do
-    if s.refit then
-      put(KEYS[i], s.debt, s.interval, s.max)
-    end
+if wait > 0 then -- who refuses is stricter than all who do not
+  for i, debt in pairs(refit or {}) do
+    put(KEYS[i + 1], debt, numbers[2 * i - 1], numbers[2 * i])
   end
   return 'R' .. answer
 end
 
-local expires = now + ttl * 1000
-local score, lives = string.format('%.0f', expires), string.format('%.0f', ttl + slack)
-for i = 2, #KEYS do
-  local s = standings[i]
-  if s.interval > 0 then
-    put(KEYS[i], s.reset, s.interval, s.max)
+local expires, lives = now + ttl * 1000, ttl + slack
+local score
+for i = 1, n do
+  local key, interval = KEYS[i + 1], numbers[2 * i - 1]
+  if interval > 0 then
+    put(key, after[i], interval, numbers[2 * i])
   else
-    redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', string.format('%.0f', now))
-    redis.call('ZADD', KEYS[i], score, admission)
-    if s.used == 0 then
-      redis.call('PEXPIRE', KEYS[i], lives)
+    score = score or string.format('%.0f', expires)
+    if after[i] == 0 or now % 16 == 0 then -- those of dead doors do not count; to take them out can wait
+      call('ZREMRANGEBYSCORE', key, '-inf', now)
+    end
+    call('ZADD', key, score, admission)
+    if after[i] == 0 then
+      call('PEXPIRE', key, lives)
     else
-      redis.call('PEXPIRE', KEYS[i], lives, 'GT') -- never before the last lease in it
+      call('PEXPIRE', key, lives, 'GT') -- never before the last lease in it
     end
   end
 end
-redis.call('SET', KEYS[1], struct.pack('>dBd', expires, OPEN, attempt) .. answer .. memo, 'PX', lives)
+call('SET', KEYS[1], pack('>dBd', expires, OPEN, attempt) .. answer .. memo, 'PX', lives)
 return 'A' .. answer

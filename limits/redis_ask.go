@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/spokegate/spokegate/policy"
@@ -50,12 +49,14 @@ func itemsOf(ls []policy.Limit) []item {
 	return items
 }
 
-// numbers are the two arguments of an item.
-func (it item) numbers(l *policy.Limit) (string, string) {
-	if it.kind == Concurrency {
-		return "0", strconv.Itoa(l.Concurrency)
+// appendNumbers writes what the script needs to know of an item: two whole numbers, as doubles.
+func (it item) appendNumbers(b []byte, l *policy.Limit) []byte {
+	first, second := 0.0, float64(l.Concurrency)
+	if it.kind == Rate {
+		first, second = float64(intervalOf(l.RequestsPerSecond)), float64(max(1, l.Burst))
 	}
-	return strconv.FormatInt(int64(intervalOf(l.RequestsPerSecond)), 10), strconv.Itoa(max(1, l.Burst))
+	b = binary.BigEndian.AppendUint64(b, math.Float64bits(first))
+	return binary.BigEndian.AppendUint64(b, math.Float64bits(second))
 }
 
 // decision reads the script's reply to an ask.
