@@ -26,6 +26,7 @@ const (
 type attached struct {
 	base      *url.URL
 	transport *http.Transport
+	probe     http.RoundTripper
 	every     time.Duration
 }
 
@@ -40,8 +41,8 @@ func NewAttached(base string) (Engine, error) {
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
 		return nil, errors.New("engine URL: no user, query or fragment expected")
 	}
-	u.Path = "/" + strings.Trim(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1"), "/") // absolute, so that paths joined to it are
-	return &attached{base: u, transport: newTransport(), every: watchEvery}, nil
+	u.Path = "/" + strings.Trim(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1"), "/")
+	return &attached{base: u, transport: newTransport(), probe: newProbe(nil), every: watchEvery}, nil
 }
 
 func (a *attached) Kind() string                 { return "attached" }
@@ -80,9 +81,9 @@ func (a *attached) healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchMost)
 	defer cancel()
 	var missing *statusError
-	resp, err := get(ctx, a, "/health")
+	resp, err := get(ctx, a.base, a.probe, "/health")
 	if errors.As(err, &missing) && missing.code == http.StatusNotFound {
-		resp, err = get(ctx, a, "/v1/models")
+		resp, err = get(ctx, a.base, a.probe, "/v1/models")
 	}
 	if err != nil {
 		return err
@@ -98,13 +99,13 @@ type statusError struct {
 
 func (s *statusError) Error() string { return fmt.Sprintf("GET %s answered %d", s.path, s.code) }
 
-// get asks the engine itself. Any answer but 200 is an error.
-func get(ctx context.Context, e Engine, path string) (*http.Response, error) {
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, under(e.Base(), path).String(), nil)
+// get asks the engine itself, through a transport that is not used for requests. Any answer but 200 is an error.
+func get(ctx context.Context, base *url.URL, probe http.RoundTripper, path string) (*http.Response, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, under(base, path).String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := e.Transport().RoundTrip(q)
+	resp, err := probe.RoundTrip(q)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -58,7 +59,7 @@ func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai
 	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != "application/json" {
 		return openai.UnsupportedMediaType(r.Header.Get("Content-Type")), nil
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return openai.UnsupportedMediaType(encoding), nil
 	}
 	limit := a.w.cfg.MaxBody

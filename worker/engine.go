@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 
@@ -44,6 +45,12 @@ func newEpoch() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
+}
+
+// newProbe is a transport for looking at an engine's health: it dials each time, for an open connection would hide that
+// nobody can connect any more. dial: nil, by the address.
+func newProbe(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
 }
 
 // newTransport reaches an engine: no proxy, no compression that we would have to undo, no limit on how long an answer

@@ -19,6 +19,10 @@ const (
 	startMost = time.Minute
 	// healthEvery is how often a starting engine is asked.
 	healthEvery = 20 * time.Millisecond
+	// watchHealth is how often one that serves is asked, and deafMost how long it may give no good answer before it counts
+	// as failed: a busy engine is slow to answer, a dead one never does.
+	watchHealth = time.Second
+	deafMost    = 10 * time.Second
 	// stopGrace is what an engine gets between SIGTERM and SIGKILL. Nothing is in flight then.
 	stopGrace = 5 * time.Second
 	// How soon a dead engine is started again: doubling, and from the start once it has lived for restartMost.
@@ -73,12 +77,36 @@ func (p *process) once(ctx context.Context) (reason string) {
 	described.Epoch = epoch
 	p.log.Info("engine ready", "epoch", epoch)
 	p.tell(Life{State: workerv1.State_STATE_READY, Description: described})
-	select {
-	case <-c.done:
-		return "ended: " + c.ending()
-	case <-ctx.Done():
-		return ""
+	return p.watch(ctx, c)
+}
+
+// watch returns why a child that serves is to be given up; "" when ctx ends.
+func (p *process) watch(ctx context.Context, c *child) (reason string) {
+	tick := time.NewTicker(watchHealth)
+	defer tick.Stop()
+	well := time.Now()
+	for {
+		select {
+		case <-c.done:
+			return "ended: " + c.ending()
+		case <-ctx.Done():
+			return ""
+		case <-tick.C:
+		}
+		if err := p.ask(ctx); err == nil {
+			well = time.Now()
+		} else if time.Since(well) > deafMost && ctx.Err() == nil {
+			return fmt.Sprintf("runs, and does not answer: %v", err)
+		}
 	}
+}
+
+// ask is one look at a child's health.
+func (p *process) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*watchHealth)
+	defer cancel()
+	_, err := p.healthy(ctx)
+	return err
 }
 
 // ready waits until the child is healthy.

@@ -22,13 +22,24 @@ import (
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
 
+// socketFolder is short enough for a socket, and gone at the end.
+func socketFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "engine")
+}
+
 func simConfig(t *testing.T, role string) SimConfig {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return SimConfig{Binary: self, Args: []string{"-test.run=none"}, Env: append(os.Environ(), "WORKER_TEST_ROLE="+role), Log: quiet()}
+	return SimConfig{Binary: self, Folder: socketFolder(t), Args: []string{"-test.run=none"}, Env: append(os.Environ(), "WORKER_TEST_ROLE="+role), Log: quiet()}
 }
 
 // logBuffer is a log that tests read.
@@ -174,7 +185,8 @@ func childShim() {
 	if err != nil {
 		os.Exit(1)
 	}
-	cfg := SimConfig{Binary: self, Args: []string{"-test.run=none"}, Env: append(os.Environ(), "WORKER_TEST_ROLE=sim"), Log: slog.New(slog.DiscardHandler)}
+	cfg := SimConfig{Binary: self, Folder: os.Getenv("WORKER_TEST_FOLDER"), Args: []string{"-test.run=none"},
+		Env: append(os.Environ(), "WORKER_TEST_ROLE=sim"), Log: slog.New(slog.DiscardHandler)}
 	NewSim(cfg).Run(context.Background(), cfg.Log, func(l Life) {
 		if l.State == workerv1.State_STATE_READY {
 			fmt.Println("ready")
@@ -189,8 +201,7 @@ func TestNoOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-test.run=none")
-	tmp := t.TempDir()
-	cmd.Env = append(os.Environ(), "WORKER_TEST_ROLE=shim", "TMPDIR="+tmp)
+	cmd.Env = append(os.Environ(), "WORKER_TEST_ROLE=shim", "WORKER_TEST_FOLDER="+socketFolder(t))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -210,6 +221,31 @@ func TestNoOrphan(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	eventually(t, "the engine is gone", func() bool { return !alive(engines[0]) })
+}
+
+// An engine that runs and does not answer is given up and started again, and so is what a killed shim left in the folder.
+func TestDeafEngine(t *testing.T) {
+	cfg := simConfig(t, "sim")
+	if err := os.MkdirAll(cfg.Folder, 0o755); err != nil { // left behind
+		t.Fatal(err)
+	}
+	engine := NewSim(cfg)
+	s := newShim(t, "", func(c *Config) { c.Engine = engine })
+	if info, err := os.Stat(cfg.Folder); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the socket's folder: %v %v", info.Mode(), err)
+	}
+	if err := os.Remove(*engine.(*simEngine).socket.Load()); err != nil { // nobody can reach it any more
+		t.Fatal(err)
+	}
+	eventually(t, "failed, and ready again", func() bool {
+		told := s.door.states()
+		i := strings.Index(told, "failed(runs, and does not answer")
+		return i >= 0 && strings.HasSuffix(told[i:], "ready")
+	})
+	if resp, body := s.do(t, s.request(t, context.Background(), "a", "/v1/chat/completions", `{"model":"m","messages":[],"max_tokens":5}`)); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	s.end(t)
 }
 
 func TestLogLines(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
@@ -22,6 +21,9 @@ import (
 type SimConfig struct {
 	// Binary is the spokegate executable; its subcommand sim is run.
 	Binary string
+	// Folder is made for the engine's socket, for this user alone, and removed at the end with all that is in it. No two
+	// engines may share one; what a killed shim left there is removed at the start.
+	Folder string
 	// Models are the names it serves; empty: every name.
 	Models []string
 	// RatesFile; empty: the simulator's own rates.
@@ -39,18 +41,20 @@ type simEngine struct {
 	cfg       SimConfig
 	socket    atomic.Pointer[string]
 	transport *http.Transport
+	probe     http.RoundTripper
 }
 
 // NewSim makes an engine that runs the simulator as a child process.
 func NewSim(cfg SimConfig) Engine {
 	e := &simEngine{cfg: cfg, transport: newTransport()}
-	e.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		path := e.socket.Load()
 		if path == nil {
 			return nil, &net.OpError{Op: "dial", Net: "unix", Err: os.ErrNotExist}
 		}
 		return new(net.Dialer).DialContext(ctx, "unix", *path)
 	}
+	e.transport.DialContext, e.probe = dial, newProbe(dial)
 	return e
 }
 
@@ -63,18 +67,30 @@ func (e *simEngine) Run(ctx context.Context, log *slog.Logger, tell func(Life)) 
 		log = e.cfg.Log
 	}
 	defer e.transport.CloseIdleConnections()
-	dir, err := newFolder(time.Now())
-	if err != nil {
+	socket := filepath.Join(e.cfg.Folder, "s")
+	if err := e.makeFolder(socket); err != nil {
 		log.Error("no folder for the engine's socket", "error", err)
 		tell(Life{State: workerv1.State_STATE_FAILED, Reason: err.Error()})
 		<-ctx.Done()
 		return
 	}
-	defer dir.remove()
-	socket := filepath.Join(dir.path, "s")
+	defer os.RemoveAll(e.cfg.Folder)
 	e.socket.Store(&socket)
 	p := &process{command: func() *exec.Cmd { return e.command(socket) }, healthy: e.healthy, log: log, tell: tell}
 	p.keep(ctx)
+}
+
+// maxSocket is what fits the kernel's sockaddr_un.
+const maxSocket = 107
+
+func (e *simEngine) makeFolder(socket string) error {
+	if len(socket) > maxSocket {
+		return fmt.Errorf("the socket's path %s is longer than %d bytes: a shorter folder is needed", socket, maxSocket)
+	}
+	if err := os.RemoveAll(e.cfg.Folder); err != nil {
+		return err
+	}
+	return os.Mkdir(e.cfg.Folder, 0o700)
 }
 
 func (e *simEngine) command(socket string) *exec.Cmd {
@@ -97,7 +113,7 @@ func (e *simEngine) healthy(ctx context.Context) (Description, error) {
 		BlockSize uint32 `json:"block_size"`
 		Blocks    uint64 `json:"blocks"`
 	}
-	resp, err := get(ctx, e, "/sim/info")
+	resp, err := get(ctx, e.Base(), e.probe, "/sim/info")
 	if err != nil {
 		return Description{}, err
 	}
