@@ -54,7 +54,7 @@ func (d Door) replies() []reply {
 // earlyReplies are those to what is no acceptable HTTP. They are sent before the request has an id.
 func earlyReplies() []reply {
 	return []reply{
-		{anyOf(startsWith("path_normalization_failed"), startsWith("http1."), startsWith("http2."), is("missing_host_header"),
+		{anyOf(startsWith("path_normalization_failed"), startsWith("http1."), startsWith("http2."), startsWith("http."), is("missing_host_header"),
 			is("missing_path_rejected"), startsWith("request_headers_failed_strict_check")),
 			client(400, "invalid_request", "The request is not acceptable HTTP.")},
 		{is("absolute_path_rejected"), openai.UnknownURL("*")},

@@ -43,8 +43,9 @@ func (d Door) retries() *routev3.RetryPolicy {
 	}
 }
 
-// upstreamRemovals: nothing may compress on the way either, for the meter reads plain bytes.
+// upstreamRemovals: nothing may compress on the way either, for the meter reads plain bytes; and what a client expects of a
+// server, Envoy has answered.
 func upstreamRemovals() []string {
 	return append(append([]string(nil), secretHeaders...),
-		EndpointHeader, ExplainHeader, ClientRequestIDHeader, ClientTraceHeader, DestinationKey, "accept-encoding")
+		EndpointHeader, ExplainHeader, ClientRequestIDHeader, ClientTraceHeader, DestinationKey, "accept-encoding", "expect")
 }
