@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 )
@@ -24,8 +26,25 @@ func levelFlag(f *flag.FlagSet, level *slog.Level) {
 
 // newLog writes JSON lines: at most linesPerSecond of each kind, and how many there would have been.
 func newLog(w io.Writer, level slog.Level, role, name string) *slog.Logger {
-	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutKeys})
 	return slog.New(bounded{Handler: h, counts: &counts{of: map[kind]*count{}}}).With("role", role, "name", name)
+}
+
+var keyForm = regexp.MustCompile(`sk-sg-[0-9A-Za-z_-]+`)
+
+// withoutKeys is the last resort: no line is made to hold a key, but an error may quote what somebody wrote into a file.
+func withoutKeys(_ []string, a slog.Attr) slog.Attr {
+	text := ""
+	switch v := a.Value.Any().(type) {
+	case string:
+		text = v
+	case error:
+		text = v.Error()
+	}
+	if strings.Contains(text, "sk-sg-") {
+		a.Value = slog.StringValue(keyForm.ReplaceAllString(text, "sk-sg-…"))
+	}
+	return a
 }
 
 // bounded is a handler that leaves out what comes too often. A kind is a message and its attribute "code", if it has one.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spokegate/spokegate/identity"
 )
 
 // logged are the lines that a function makes a log write.
@@ -80,5 +82,16 @@ func TestLogLevel(t *testing.T) {
 	})
 	if len(lines) != 1 || lines[0]["level"] != "WARN" || lines[0]["name"] != "door-1" {
 		t.Errorf("%v", lines)
+	}
+}
+
+func TestNoLineHoldsAKey(t *testing.T) {
+	secret, _ := identity.NewKey()
+	lines := logged(t, slog.LevelDebug, func(l *slog.Logger) {
+		l.With("with", secret).Warn("policy refused: "+secret+".", "reason", fmt.Errorf("there is no team %q", secret), "text", "a "+secret, "other", 7)
+	})
+	text := fmt.Sprint(lines)
+	if strings.Contains(text, secret) || strings.Count(text, "sk-sg-…") != 4 || !strings.Contains(text, `there is no team "sk-sg-…"`) {
+		t.Error(text)
 	}
 }
