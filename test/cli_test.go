@@ -161,3 +161,36 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// TestUsageTailFollow watches records as they come, and ends on Ctrl-C with what it has shown so far.
+func TestUsageTailFollow(t *testing.T) {
+	t.Parallel()
+	u := simulated(t, "admission")
+	var out output
+	cmd := command("usage", "tail", "-dir", u.dir)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	tail := &up{cmd: cmd, exited: make(chan struct{})}
+	if err := tail.begin(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	r := u.ok(t, post(u.key("main"), "/v1/chat/completions", oneToken))
+	eventually(t, journalPatience, func() error {
+		if !strings.Contains(out.String(), r.admission()+"/usage") {
+			return errors.New("the record is not shown")
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-tail.exited
+	if tail.err != nil {
+		t.Errorf("Ctrl-C: want exit code 0, got %v", tail.err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("this is no JSON line: %q", line)
+		}
+	}
+}

@@ -186,3 +186,20 @@ func TestEngineStopsWhenClientLeaves(t *testing.T) {
 		}
 	})
 }
+
+// TestBodyLimit lowers the cap: to the byte, with and without a length.
+func TestBodyLimit(t *testing.T) {
+	t.Parallel()
+	u := ownUp(t, "body-limit", upOptions{policy: casesPolicy("[{name: pool}]", "pool"), engine: startEngine("cheap", "dear"), more: []string{"-body-limit", "1048576"}})
+	for _, p := range protocols {
+		for _, chunked := range []bool{false, true} {
+			c := post(u.key("main"), "/v1/chat/completions", string(requestCase{SentSize: 1 << 20}.body()), field{caseHeader, casePrefix + "limit"})
+			c.chunked = chunked
+			if r := u.doOver(t, p, c); r.status != http.StatusOK {
+				t.Errorf("%s, chunked %t: at the cap: %v", p.name, chunked, r)
+			}
+			c.body = append(c.body, ' ')
+			wantRefusal(t, u.doOver(t, p, c), "", http.StatusRequestEntityTooLarge, "body_too_large")
+		}
+	}
+}

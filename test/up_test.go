@@ -209,20 +209,9 @@ func TestUpByItself(t *testing.T) {
 		if err := u.awaitReady(); err != nil {
 			t.Fatalf("%v\n%s", err, u.report())
 		}
-		env := map[string]string{}
-		data, err := os.ReadFile(filepath.Join(u.dir, "env"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(data)) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-			env[name] = value
-		}
+		env := u.envFile(t)
 		if env["SPOKEGATE_URL"] != "http://"+u.listen || env["SPOKEGATE_DIR"] != u.dir {
 			t.Errorf("the env file says %v", env)
-		}
-		if st, err := os.Stat(filepath.Join(u.dir, "env")); err != nil || st.Mode().Perm() != 0o600 {
-			t.Errorf("the env file, which holds a key: %v %v", st.Mode(), err)
 		}
 		pasted(t, u)
 		return env
