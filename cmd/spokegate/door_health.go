@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"time"
 
-	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/fleet"
-	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/policy"
-	"github.com/spokegate/spokegate/usage"
 	"github.com/spokegate/spokegate/xds"
 )
 
@@ -20,7 +16,8 @@ type health struct {
 	policy    *policy.Current
 	connected func() bool // Envoy is on the line
 	fleet     *fleet.Fleet
-	spool     func() usage.Stats
+	counters  func() string
+	journal   func(*report)
 }
 
 func (h health) report() (r report) {
@@ -43,18 +40,19 @@ func (h health) report() (r report) {
 			r.say(n > 0, "endpoint %s: %d workers can be picked", e.Name, n)
 		}
 	}
-	noteSpool(&r, h.spool())
+	r.note("limits: %s", h.counters())
+	h.journal(&r)
 	return r
 }
 
 // followPolicy tells Envoy's configuration which endpoints there are.
-func followPolicy(ctx context.Context, current *policy.Current, control *envoy.Server) error {
+func (d *door) followPolicy(ctx context.Context) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	var last *policy.Snapshot
 	var names []string
 	for {
-		if snap := current.Load(); snap != last {
+		if snap := d.policy.Load(); snap != last {
 			last = snap
 			var now []string
 			for _, e := range snap.Endpoints() {
@@ -62,7 +60,7 @@ func followPolicy(ctx context.Context, current *policy.Current, control *envoy.S
 			}
 			if !slices.Equal(now, names) {
 				names = now
-				control.SetEndpoints(names)
+				d.control.SetEndpoints(names)
 			}
 		}
 		select {
@@ -74,10 +72,10 @@ func followPolicy(ctx context.Context, current *policy.Current, control *envoy.S
 }
 
 // endFlightsOfDeadEnvoy ends what an Envoy left behind that was killed: nothing else will tell.
-func endFlightsOfDeadEnvoy(ctx context.Context, control *envoy.Server, flights *flight.Table, log *slog.Logger) error {
-	for control.AwaitDeath(ctx) == nil {
-		n := flights.Lose(time.Now(), "envoy_gone")
-		log.Warn("Envoy is gone", "flights_ended", n)
+func (d *door) endFlightsOfDeadEnvoy(ctx context.Context) error {
+	for d.control.AwaitDeath(ctx) == nil {
+		n := d.flights.Lose(time.Now(), "envoy_gone")
+		d.log.Warn("Envoy is gone", "flights_ended", n)
 	}
 	return nil
 }

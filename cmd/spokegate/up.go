@@ -24,8 +24,8 @@ type upFlags struct {
 
 func (u *upFlags) register(f *flag.FlagSet) {
 	u.door.register(f)
-	f.IntVar(&u.workers, "workers", 3, "`number` of simulated workers")
-	f.StringVar(&u.attach, "attach", "", "`URL` of an OpenAI-compatible engine that runs already: one worker before it, instead of simulated ones")
+	f.IntVar(&u.workers, "workers", 3, "`number` of simulated workers; at least one an endpoint")
+	f.StringVar(&u.attach, "attach", "", "`URL` of an OpenAI-compatible engine that runs already: workers before it, instead of simulated engines")
 	f.StringVar(&u.rates, "rates", "", "rate `file` of the simulated engines")
 	f.StringVar(&u.envoy, "envoy", "", "Envoy's `binary` (default: .tools/envoy/envoy, then PATH)")
 	f.DurationVar(&u.drain, "drain", 5*time.Second, "how long running requests may go on after Ctrl-C")
@@ -51,7 +51,7 @@ func runUp(ctx context.Context, args []string) error {
 		g.stop()
 		say("stopped")
 	}()
-	door := site.child("door", site.doorArgs(u)...)
+	door := site.child("door", site.doorArgs(f)...)
 	g.start(door)
 	proxy := site.command("envoy", envoy.Command(site.envoy, u.door.envoy, site.bootstrap))
 	g.start(proxy)
@@ -61,10 +61,10 @@ func runUp(ctx context.Context, args []string) error {
 	for _, c := range append([]*child{door, proxy}, workers...) {
 		say("  %-10s log %s", c.name, c.log)
 	}
-	if err := awaitReady(ctx, u.door.ops, u.door.envoy.Listen); err != nil {
+	if err := awaitReady(ctx, u.door.ops, u.door.url()); err != nil {
 		return err
 	}
-	if err := site.writeEnv(u.door.envoy.Listen); err != nil {
+	if err := site.writeEnv(u.door.url()); err != nil {
 		return err
 	}
 	site.welcome(u)
@@ -83,20 +83,24 @@ func plural(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// doorArgs repeats our own flags to the door's process.
-func (s *site) doorArgs(u upFlags) []string {
-	d := u.door
-	return []string{"door", "-name", d.name, "-spoke", d.spoke, "-dir", s.dir, "-policy", s.policy,
-		"-join-token-file", s.joinToken, "-ops", d.ops, "-picker", d.picker, "-listen", d.envoy.Listen, "-admin", d.envoy.Admin,
-		"-body-limit", strconv.FormatInt(d.envoy.BodyLimit, 10), "-log-level", d.logLevel.String(),
-		"-otlp", d.envoy.Collector, "-trace-percent", strconv.FormatFloat(d.envoy.TracePercent, 'g', -1, 64)}
+// doorArgs repeats to the door's process what the user said of it, and puts in what `up` has found or made.
+func (s *site) doorArgs(given *flag.FlagSet) []string {
+	known := flag.NewFlagSet("door", flag.ContinueOnError)
+	new(doorFlags).register(known)
+	args := []string{"door"}
+	given.Visit(func(f *flag.Flag) {
+		if known.Lookup(f.Name) != nil {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	return append(args, "-dir="+s.dir, "-policy="+s.policy, "-join-token-file="+s.joinToken) // the last word counts
 }
 
-// workers are the shims: one before an attached engine, or one for each simulated engine.
+// workers are the shims: one an endpoint before an attached engine, or one for each simulated engine.
 func (s *site) workers(u upFlags) []*child {
-	n := u.workers
+	n := max(u.workers, len(s.endpoints)) // an endpoint without a worker would never be ready
 	if u.attach != "" {
-		n = 1
+		n = len(s.endpoints)
 	}
 	var out []*child
 	for i := range n {
@@ -104,7 +108,7 @@ func (s *site) workers(u upFlags) []*child {
 		name := fmt.Sprintf("worker-%d", i+1)
 		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
 			"-doors", "unix:" + filepath.Join(s.dir, "run", "fleet.sock"), "-join-token-file", s.joinToken, "-drain", u.drain.String(),
-			"-ops", "127.0.0.1:0", "-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
+			"-ops", "127.0.0.1:0", "-kafka", u.door.kafka, "-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
 		if u.attach != "" {
 			args = append(args, "-attach", u.attach)
 		} else if u.rates != "" {
@@ -139,7 +143,7 @@ usage records:  %s usage tail -dir %s
 policy:         %s (edit it while this runs)
 health:         http://%s/readyz   metrics: /metrics   Envoy: http://%s
 Ctrl-C stops everything.
-`, "http://"+u.door.envoy.Listen, shellQuote(s.envFile), model, shellQuote(s.self), shellQuote(s.dir), s.policy, u.door.ops, u.door.envoy.Admin)
+`, u.door.url(), shellQuote(s.envFile), model, shellQuote(s.self), shellQuote(s.dir), s.policy, u.door.ops, u.door.envoy.Admin)
 	if s.key == "" {
 		fmt.Printf("\nThis policy holds only hashes of keys: set SPOKEGATE_KEY to one of yours, or make one with `%s key new`.\n", filepath.Base(os.Args[0]))
 	}

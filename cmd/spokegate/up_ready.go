@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,13 +18,15 @@ import (
 const readyPoll = 100 * time.Millisecond
 
 // awaitReady waits until the door says that it is ready and Envoy answers, and tells what it waits for.
-func awaitReady(ctx context.Context, ops, listen string) error {
-	client := &http.Client{Timeout: 2 * time.Second}
+func awaitReady(ctx context.Context, ops, url string) error {
+	// Whose certificate it is, the client will check; this asks only whether our own listener answers.
+	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
 	said := ""
 	patience := time.NewTimer(5 * time.Second)
 	defer patience.Stop()
 	for {
-		missing := notReady(ctx, client, ops, listen)
+		missing := notReady(ctx, client, ops, url)
 		if missing == "" {
 			return nil
 		}
@@ -42,7 +45,7 @@ func awaitReady(ctx context.Context, ops, listen string) error {
 }
 
 // notReady is empty when all is ready, else what is missing.
-func notReady(ctx context.Context, client *http.Client, ops, listen string) string {
+func notReady(ctx context.Context, client *http.Client, ops, url string) string {
 	status, body, err := get(ctx, client, "http://"+ops+"/readyz")
 	if err != nil {
 		return "the door's process"
@@ -57,7 +60,7 @@ func notReady(ctx context.Context, client *http.Client, ops, listen string) stri
 		return strings.Join(fails, "; ")
 	}
 	// Without a key the door must answer, and must refuse.
-	if status, _, err := get(ctx, client, "http://"+listen+"/v1/models"); err != nil || status != http.StatusUnauthorized {
+	if status, _, err := get(ctx, client, url+"/v1/models"); err != nil || status != http.StatusUnauthorized {
 		return "Envoy's listener"
 	}
 	return ""

@@ -6,12 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -28,6 +30,7 @@ type site struct {
 	policy    string
 	joinToken string
 	envFile   string
+	demoKey   string // file that keeps the demo policy's key from run to run
 	key       string // empty: not known, since a policy holds only hashes
 	endpoints []string
 	models    []string
@@ -94,7 +97,7 @@ func openSite(dir string) (*site, error) {
 		lock.Close()
 		return nil, fmt.Errorf("another `spokegate up` runs in %s: stop it, or choose another folder with -dir", dir)
 	}
-	return &site{dir: dir, self: self, lock: lock, envFile: filepath.Join(dir, "env"),
+	return &site{dir: dir, self: self, lock: lock, envFile: filepath.Join(dir, "env"), demoKey: filepath.Join(dir, "demo.key"),
 		bootstrap: filepath.Join(dir, "run", "envoy.json"), joinToken: filepath.Join(dir, "run", "join-token")}, nil
 }
 
@@ -133,7 +136,6 @@ func checkFree(flag, address string) error {
 
 // loadPolicy takes the user's policy, or makes the demo's with a fresh key.
 func (s *site) loadPolicy(ctx context.Context, u *upFlags) error {
-	s.key = s.knownKey()
 	s.policy = u.door.policy
 	if s.policy == "" {
 		s.policy = filepath.Join(s.dir, "policy.yaml")
@@ -153,51 +155,49 @@ func (s *site) loadPolicy(ctx context.Context, u *upFlags) error {
 	if len(s.endpoints) == 0 || len(s.models) == 0 {
 		return fmt.Errorf("%s: it names no model, so there is nothing to serve", s.policy)
 	}
-	h, ok := identity.ParseKey(s.key)
-	if k := snap.Key(h); !ok || k == nil {
-		s.key = "" // of another policy
-	} else if usable := snap.Models(k); len(usable) > 0 {
-		s.models = []string{usable[0].Name}
-	}
+	s.chooseKey(snap)
 	return nil
 }
 
-// ensureDemo writes the demo's policy once. Where the key of an earlier run is lost, it makes both anew.
+// chooseKey takes the key that works under the policy, the user's before the demo's, and a model that it may use.
+func (s *site) chooseKey(snap *policy.Snapshot) {
+	demo, _ := os.ReadFile(s.demoKey)
+	for _, key := range []string{os.Getenv("SPOKEGATE_KEY"), strings.TrimSpace(string(demo))} {
+		h, ok := identity.ParseKey(key)
+		if !ok {
+			continue
+		}
+		if k := snap.Key(h); k != nil && k.Refused(time.Now()) == "" && len(snap.Models(k)) > 0 {
+			s.key, s.models = key, []string{snap.Models(k)[0].Name}
+			return
+		}
+	}
+}
+
+// ensureDemo writes the demo's policy and its key where there is no policy; one that is there is the user's.
 func (s *site) ensureDemo(ctx context.Context, attach string) error {
-	_, err := os.Stat(s.policy)
-	if err == nil && s.key != "" {
-		return nil
+	if _, err := os.Stat(s.policy); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	models := []string{"sim-small", "sim-large"}
 	if attach != "" {
+		var err error
 		if models, err = engineModels(ctx, attach); err != nil {
 			return err
 		}
 	}
 	secret, hash := identity.NewKey()
-	s.key = secret
 	text := policy.Demo("demo", models, hash.String())
 	if text == nil {
 		return fmt.Errorf("the engine's models %q cannot be named in a policy as they are; write one and pass it with -policy", models)
 	}
-	if err := os.WriteFile(s.policy, text, 0o600); err != nil {
+	if err := os.WriteFile(s.demoKey, []byte(secret+"\n"), 0o600); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.dir, "policy.schema.json"), policy.Schema(), 0o600)
-}
-
-// knownKey is the user's, or that of an earlier run.
-func (s *site) knownKey() string {
-	if k := os.Getenv("SPOKEGATE_KEY"); k != "" {
-		return k
+	if err := os.WriteFile(filepath.Join(s.dir, "policy.schema.json"), policy.Schema(), 0o600); err != nil {
+		return err
 	}
-	data, _ := os.ReadFile(s.envFile)
-	for line := range strings.Lines(string(data)) {
-		if k, ok := strings.CutPrefix(strings.TrimSpace(line), "SPOKEGATE_KEY="); ok {
-			return k
-		}
-	}
-	return ""
+	return os.WriteFile(s.policy, text, 0o600) // last: what is there is whole
 }
 
 // writeRunFiles writes what the children read.
@@ -214,12 +214,12 @@ func (s *site) writeRunFiles(u *upFlags) error {
 	if err := os.WriteFile(s.joinToken, []byte(hex.EncodeToString(token[:])+"\n"), 0o600); err != nil {
 		return err
 	}
-	return s.writeEnv(u.door.envoy.Listen)
+	return s.writeEnv(u.door.url())
 }
 
 // writeEnv tells scripts and SDKs where the door is. It holds the demo's key, so it is for this user only.
-func (s *site) writeEnv(listen string) error {
-	text := fmt.Sprintf("SPOKEGATE_URL=http://%s\nSPOKEGATE_KEY=%s\nSPOKEGATE_DIR=%s\n", listen, s.key, s.dir)
+func (s *site) writeEnv(url string) error {
+	text := fmt.Sprintf("SPOKEGATE_URL=%s\nSPOKEGATE_KEY=%s\nSPOKEGATE_DIR=%s\n", url, s.key, s.dir)
 	tmp := s.envFile + ".new"
 	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spokegate/spokegate/usage"
 	"github.com/spokegate/spokegate/worker"
 )
 
@@ -31,7 +30,8 @@ func runWorker(ctx context.Context, args []string) error {
 	models := f.String("model", "", "with -engine sim: comma-separated `names` that it serves; empty: any")
 	rates := f.String("rates", "", "with -engine sim: rate `file`")
 	ops := f.String("ops", "", "`address` of /metrics, /healthz and /readyz; with port 0 a free one, written into DIR/run/NAME.ops; empty: none")
-	var collector string
+	var collector, kafka string
+	kafkaFlag(f, &kafka)
 	otlpFlag(f, &collector)
 	var level slog.Level
 	levelFlag(f, &level)
@@ -45,13 +45,18 @@ func runWorker(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	run := filepath.Join(*dir, "run")
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		return err
+	}
 	log := newLog(os.Stderr, level, "worker", *name)
 	reg := newRegistry()
-	e, err := newEngine(*engine, *attach, worker.SimConfig{Models: splitNames(*models), RatesFile: *rates, Log: log})
+	e, err := newEngine(*engine, *attach, worker.SimConfig{
+		Folder: filepath.Join(run, "engine-"+*name), Models: splitNames(*models), RatesFile: *rates, Log: log})
 	if err != nil {
 		return err
 	}
-	spool, err := usage.Open(filepath.Join(*dir, "spool"), "worker/"+*name, usage.Options{Registerer: reg, Log: log})
+	journal, err := openJournal(*dir, "worker/"+*name, kafka, reg, log)
 	if err != nil {
 		return err
 	}
@@ -61,18 +66,18 @@ func runWorker(ctx context.Context, args []string) error {
 	}
 	w, err := worker.New(worker.Config{
 		Name: *name, Spoke: *spoke, Endpoint: *endpoint, Listen: *listen, Doors: splitNames(*doors), JoinToken: token,
-		Engine: e, Journal: spool, DrainTimeout: *drain, Registerer: reg, Tracer: traces.tracer, Log: log,
+		Engine: e, Journal: journal.spool, DrainTimeout: *drain, Registerer: reg, Tracer: traces.tracer, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	err = runWithOps(ctx, w.Run, func(ctx context.Context) error {
-		h := workerHealth{status: w.Status, spool: spool.Stats, doors: splitNames(*doors)}
-		return workerOps(ctx, *ops, filepath.Join(*dir, "run", *name+".ops"), reg, h, log)
+		h := workerHealth{status: w.Status, journal: journal.note, doors: splitNames(*doors)}
+		return workerOps(ctx, *ops, filepath.Join(run, *name+".ops"), reg, h, log)
 	})
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return errors.Join(err, spool.Close(last), traces.stop(last))
+	return errors.Join(err, journal.close(last), traces.stop(last))
 }
 
 func newEngine(kind, attach string, c worker.SimConfig) (worker.Engine, error) {

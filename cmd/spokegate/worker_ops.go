@@ -11,15 +11,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/spokegate/spokegate/usage"
 	"github.com/spokegate/spokegate/worker"
 )
 
 // workerHealth answers a worker's /readyz: 200 when the door can send it requests.
 type workerHealth struct {
-	status func() worker.Status
-	spool  func() usage.Stats
-	doors  []string // to join
+	status  func() worker.Status
+	journal func(*report)
+	doors   []string // to join
 }
 
 func (h workerHealth) report() (r report) {
@@ -37,15 +36,8 @@ func (h workerHealth) report() (r report) {
 	if n := len(h.doors) - len(st.Doors); n > 0 && len(st.Doors) > 0 {
 		r.note("doors: %d of %s not joined", n, strings.Join(h.doors, ", "))
 	}
-	noteSpool(&r, h.spool())
+	h.journal(&r)
 	return r
-}
-
-// noteSpool says what a journal has lost; responses go on all the same.
-func noteSpool(r *report, s usage.Stats) {
-	if s.Lost > 0 || s.Err != "" {
-		r.note("spool: %d records lost: %s", s.Lost, s.Err)
-	}
 }
 
 // workerOps serves a worker's pages until ctx is done. Where it listens is written into DIR/run/NAME.ops, for the port may

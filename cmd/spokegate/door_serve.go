@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/epp"
+	"github.com/spokegate/spokegate/extauthz"
+	"github.com/spokegate/spokegate/extproc"
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/fleet/join"
+	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/xds"
+)
+
+// door is what one door process consists of, each part above those that it uses.
+type door struct {
+	doorFlags
+	log      *slog.Logger
+	registry *prometheus.Registry
+	traces   tracing
+
+	policy  *policy.Current
+	agent   *xds.Agent
+	journal *journal
+	limiter counters
+	flights *flight.Table
+	minter  *identity.Minter
+	fleet   *fleet.Fleet
+	picker  *epp.Picker
+	control *envoy.Server
+	servers *servers
+}
+
+// serveDoor builds a door from the bottom up, runs it, and stops it from the top down.
+func serveDoor(ctx context.Context, flags doorFlags, token string, log *slog.Logger) error {
+	d := &door{doorFlags: flags, log: log, registry: newRegistry()}
+	if err := d.build(ctx); err != nil {
+		return err
+	}
+	d.listen(token)
+
+	work, ctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context) error{
+		d.agent.Run, d.flights.Run, d.picker.Run, d.control.Run, d.followPolicy, d.endFlightsOfDeadEnvoy, d.servers.run,
+	} {
+		work.Go(func() error { return part(ctx) })
+	}
+	err := work.Wait()
+
+	// The servers are closed: no new flight opens, and what is still open is journaled before the spool closes.
+	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	d.flights.Close(last)
+	return errors.Join(err, d.limiter.Close(last), d.journal.close(last), d.traces.stop(last))
+}
+
+// build makes the domain: what a door knows and holds. Nothing runs yet but the last good policy.
+func (d *door) build(ctx context.Context) (err error) {
+	if err := os.MkdirAll(filepath.Join(d.dir, "run"), 0o700); err != nil {
+		return err
+	}
+	if d.traces, err = newTracing(ctx, d.envoy.Collector, "door", d.name, d.spoke, d.log); err != nil {
+		return err
+	}
+	d.policy = &policy.Current{}
+	d.agent = xds.NewAgent(filepath.Join(d.dir, "policy"), d.policy, xds.NewFile(d.doorFlags.policy, d.log),
+		xds.Options{Log: d.log, Registerer: d.registry})
+	if err := d.agent.Start(ctx); err != nil {
+		return err
+	}
+	if d.journal, err = openJournal(d.dir, "door/"+d.name, d.kafka, d.registry, d.log); err != nil {
+		return err
+	}
+	if d.limiter, err = newCounters(d.doorFlags, d.registry, d.log); err != nil {
+		return err
+	}
+	d.flights = flight.New(flight.Config{Limiter: d.limiter, Journal: d.journal.spool, Spoke: d.spoke, Door: d.name, Registerer: d.registry, Log: d.log})
+	if d.minter, err = identity.NewMinter(d.name); err != nil {
+		return err
+	}
+	d.fleet = fleet.New()
+	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Log: d.log})
+	d.control = envoy.NewServer(d.envoy, d.fleet, d.log, d.registry)
+	return nil
+}
+
+// listen puts the services before the domain: towards Envoy, towards workers, towards operators.
+func (d *door) listen(token string) {
+	d.servers = newServers(d.log)
+	g := d.servers.envoySide(d.envoy)
+	d.control.Register(g)
+	extproc.Register(g, extproc.NewMeter(d.flights, time.Now, d.registry, d.log), extproc.NewLog(d.flights, time.Now, d.log))
+	admission := extauthz.Config{Policy: d.policy, Limiter: d.limiter, Flights: d.flights, Minter: d.minter,
+		BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
+	if d.doorFlags.picker == pickerAdmission {
+		admission.Picker = d.picker
+	} else {
+		d.servers.pickerSide(d.envoy, &epp.Server{Picker: d.picker, Flights: d.flights, RefuseTrailers: true,
+			BodyLimit: d.envoy.BodyLimit, Tracer: d.traces.tracer, Now: time.Now, Log: d.log})
+	}
+	extauthz.New(admission).Register(g)
+	d.servers.fleetSide(d.fleetListen, &join.Server{Fleet: d.fleet, Token: token, Door: d.name, PublicKey: d.minter.PublicKey(), Log: d.log})
+	d.servers.opsSide(d.ops, d.registry, health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
+		fleet: d.fleet, counters: d.limiter.Status, journal: d.journal.note})
+}
+
+// counters are where limits are counted.
+type counters interface {
+	limits.Limiter
+	Close(ctx context.Context) error
+	Status() string
+}
+
+// inMemory counts for this door alone.
+type inMemory struct{ *limits.Memory }
+
+func (inMemory) Close(context.Context) error { return nil }
+func (inMemory) Status() string              { return "in memory, for this door alone" }
+
+func newCounters(d doorFlags, reg *prometheus.Registry, log *slog.Logger) (counters, error) {
+	memory := limits.NewMemory(limits.MemoryConfig{})
+	if d.redis == "" {
+		return inMemory{memory}, nil
+	}
+	shared, err := limits.NewRedis(limits.RedisConfig{URL: d.redis, Spoke: d.spoke, Door: d.name, Registerer: reg, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return limits.NewFallback(shared, memory, limits.FallbackConfig{Registerer: reg, Log: log})
+}
