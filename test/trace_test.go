@@ -174,3 +174,24 @@ func TestClientCannotForceTracing(t *testing.T) {
 		t.Errorf("%d spans, such as %+v", len(spans), spans[0])
 	}
 }
+
+// TestClientTraceStopsAtTheDoor where there is no tracing at all: an engine may trace by itself.
+func TestClientTraceStopsAtTheDoor(t *testing.T) {
+	t.Parallel()
+	u := attached(t, pickers[0])
+	u.engine.plays(casePrefix+"untraced", script{status: 200, json: plainAnswer})
+	for _, p := range protocols {
+		u.doOver(t, p, tracedCall(u, "untraced"))
+	}
+	heard := u.engine.got(casePrefix + "untraced")
+	for _, h := range heard {
+		for _, f := range steering {
+			if got := h.header.Get(f.name); got != "" {
+				t.Errorf("the engine heard %s: %s", f.name, got)
+			}
+		}
+	}
+	if len(heard) != len(protocols) {
+		t.Errorf("the engine heard %d requests", len(heard))
+	}
+}
