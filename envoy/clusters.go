@@ -32,12 +32,12 @@ func (d Door) ownClusters() []*clusterv3.Cluster {
 	// Nothing waits for the access log, so nothing has to be cut off where the door process hangs: what Envoy has written to
 	// a connection that a ping then closes would be lost, and with it the end of a flight.
 	cs := []*clusterv3.Cluster{
-		d.socketCluster(doorCluster, d.DoorSocket, d.ping()),
-		d.socketCluster(meterCluster, d.DoorSocket, d.ping()),
+		d.socketCluster(doorCluster, d.DoorSocket, ping(slowPing)),
+		d.socketCluster(meterCluster, d.DoorSocket, ping(d.Keepalive)),
 		d.socketCluster(logCluster, d.DoorSocket, nil),
 	}
 	if d.PickerSocket != "" {
-		cs = append(cs, d.socketCluster(pickerCluster, d.PickerSocket, d.ping()))
+		cs = append(cs, d.socketCluster(pickerCluster, d.PickerSocket, ping(d.Keepalive)))
 	}
 	if d.Collector != "" {
 		cs = append(cs, d.collector())
@@ -46,9 +46,13 @@ func (d Door) ownClusters() []*clusterv3.Cluster {
 }
 
 // ping cuts off a process that hangs; without it responses would stall for ever, for ext_proc in these modes knows no timeout.
-func (d Door) ping() *corev3.KeepaliveSettings {
-	return &corev3.KeepaliveSettings{Interval: secs(d.Keepalive), Timeout: secs(d.Keepalive)}
+func ping(every time.Duration) *corev3.KeepaliveSettings {
+	return &corev3.KeepaliveSettings{Interval: secs(every), Timeout: secs(every)}
 }
+
+// slowPing is for admission, which has a timeout of its own: a ping waits behind the bodies that cross on its connection, and
+// an impatient one would cut off every check on it.
+const slowPing = 10 * time.Second
 
 // socketCluster is a gRPC server on a Unix socket.
 func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *clusterv3.Cluster {

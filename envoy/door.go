@@ -42,11 +42,11 @@ type Door struct {
 	// BodyLimit is the largest request body in bytes; above it 413. Default 32 MiB.
 	BodyLimit int64
 	// HeadCheckAbove is the body size in bytes from which, or when it is not known, headers are checked before the body is
-	// read. It bounds what a stranger can make Envoy buffer. Default 64 KiB.
+	// read. It bounds what a stranger can make Envoy buffer: with MaxStreams, 1.6 MiB a connection. Default 16 KiB.
 	HeadCheckAbove int64
 	// MaxConnections bounds clients' connections; more are closed at once. Default 10,000.
 	MaxConnections int64
-	// MaxStreams bounds the requests at one time on one HTTP/2 connection. Default 256.
+	// MaxStreams bounds the requests at one time on one HTTP/2 connection. Default 100.
 	MaxStreams uint32
 	// MaxHeap is the memory in bytes at which Envoy sheds: from 90 % it frees, from 95 % it refuses requests with 503,
 	// from 98 % connections. Default 4 GiB.
@@ -67,7 +67,7 @@ type Door struct {
 	ConnectionIdle time.Duration
 	// ConnectTimeout bounds connecting to a worker. Default 1 s.
 	ConnectTimeout time.Duration
-	// Keepalive is the interval of the pings on connections to the door process, and the wait for each: a hung process is
+	// Keepalive is the interval of the pings on connections to meter and picker, and the wait for each: a hung process is
 	// cut off within twice that. Default 1 s.
 	Keepalive time.Duration
 }
@@ -77,9 +77,9 @@ func (d Door) withDefaults() Door {
 	def(&d.Name, "door")
 	def(&d.LogLevel, "warning")
 	def(&d.BodyLimit, 32<<20)
-	def(&d.HeadCheckAbove, 64<<10)
+	def(&d.HeadCheckAbove, 16<<10)
 	def(&d.MaxConnections, 10_000)
-	def(&d.MaxStreams, 256)
+	def(&d.MaxStreams, 100)
 	def(&d.MaxHeap, 4<<30)
 	def(&d.Retries, 2)
 	def(&d.CheckTimeout, 5*time.Second)
@@ -99,6 +99,10 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
+// leastBody is the least body limit. While a body is let in, Envoy holds what came until then, and reads on only once that is
+// under half of the limit: a low one would make requests hang.
+const leastBody = 1 << 20
+
 // Validate says what is wrong with d, all of it. The other methods want a valid Door.
 func (d Door) Validate() error {
 	d = d.withDefaults()
@@ -115,7 +119,7 @@ func (d Door) Validate() error {
 	bad(d.PickerSocket != "" && !socketOK(d.PickerSocket), "picker socket %q: want an absolute path of at most %d bytes", d.PickerSocket, maxSocketPath)
 	bad(d.Collector != "" && !collectorOK(d.Collector), "collector %q: want host:port", d.Collector)
 	bad(!(d.TracePercent >= 0 && d.TracePercent <= 100), "trace percent %v: want 0 to 100", d.TracePercent)
-	bad(d.BodyLimit < 0 || d.BodyLimit > 1<<30, "body limit %d: want 1 to 1 GiB", d.BodyLimit)
+	bad(d.BodyLimit < leastBody || d.BodyLimit > 1<<30, "body limit %d: want 1 MiB to 1 GiB", d.BodyLimit)
 	bad(d.HeadCheckAbove < 0 || d.HeadCheckAbove > d.BodyLimit, "head check above %d: want 1 to the body limit", d.HeadCheckAbove)
 	bad(d.Concurrency < 0 || d.MaxConnections < 0, "concurrency and connections: want no negative number")
 	bad(d.CheckTimeout > d.RequestTimeout || d.RequestTimeout > d.IdleTimeout, "timeouts: want check %v <= request %v <= idle %v: "+

@@ -60,7 +60,7 @@ func (s *Server) admit(ctx context.Context, q question) answer {
 	if refusal != nil {
 		return c.refused(refusal)
 	}
-	if c.model, refusal = c.permitted(req); refusal != nil {
+	if c.model, refusal = c.permitted(req, q.body); refusal != nil {
 		return c.refused(refusal)
 	}
 	return s.open(ctx, q, c, req)
@@ -91,7 +91,7 @@ func (s *Server) identify(q question) (caller, *openai.Error) {
 }
 
 // permitted resolves the model and checks what the body may steer.
-func (c caller) permitted(req *openai.Request) (*policy.Model, *openai.Error) {
+func (c caller) permitted(req *openai.Request, body []byte) (*policy.Model, *openai.Error) {
 	model := c.snap.Model(req.Model)
 	if model == nil {
 		return nil, openai.ModelNotFound(req.Model)
@@ -104,6 +104,9 @@ func (c caller) permitted(req *openai.Request) (*policy.Model, *openai.Error) {
 			return nil, openai.InvalidBody(field, fmt.Sprintf("the field %q steers the engine and is not allowed for this model", field))
 		}
 	}
+	if !model.Endpoint.AllowFields[openai.MediaURLs] && req.Fetches(body) {
+		return nil, openai.InvalidBody("", "an address that the engine would fetch is not allowed for this model; send media inline, as a data: URL")
+	}
 	return model, nil
 }
 
@@ -112,7 +115,9 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 	now, model := s.Now(), c.model
 	decision, err := s.Limiter.Acquire(ctx, now, limits.Ask{Admission: q.id, Limits: c.snap.Limits(c.key, model)})
 	if err != nil {
-		s.Log.Error("limiter failed: request refused", "admission", q.id, "error", err)
+		if ctx.Err() == nil { // else it is the client that failed
+			s.Log.Error("limiter failed: request refused", "admission", q.id, "error", err)
+		}
 		return c.refused(openai.Unavailable("limits cannot be checked at the moment", time.Second))
 	}
 	if !decision.Admitted {

@@ -24,6 +24,8 @@ var steering = []string{
 	"data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
 	// order in the queue; sharing of caches and sessions; the engine's own name for the request
 	"priority", "cache_salt", "extra_key", "session_id", "session_params", "ngram_corpus_id", "request_id", "rid",
+	// state that the engine keeps of other requests
+	"previous_response_id", "conversation",
 	// adapters, code and templates that the engine would run, arguments of its extensions and loaders
 	"lora_path", "custom_logit_processor", "logits_processors", "custom_params", "vllm_xargs", "chat_template",
 	"media_io_kwargs", "mm_processor_kwargs",

@@ -27,7 +27,7 @@ type ModelEntry struct {
 // EndpointEntry is a pool of workers.
 type EndpointEntry struct {
 	Name        string        `yaml:"name" need:"yes" form:"id" doc:"The name that workers join by."`
-	AllowFields []string      `yaml:"allow_fields" form:"field" doc:"Members of a request body that steer an engine (priority, cache_salt, kv_transfer_params, ...) and may pass here. Default: none."`
+	AllowFields []string      `yaml:"allow_fields" form:"field" doc:"Members of a request body that steer an engine (priority, cache_salt, kv_transfer_params, ...) and may pass here; media_urls: also addresses of media that the engine fetches. Default: none."`
 	Routing     *RoutingEntry `yaml:"routing" doc:"How a worker is chosen. The defaults are good."`
 }
 
