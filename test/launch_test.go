@@ -27,7 +27,7 @@ type upOptions struct {
 	rates   string
 	workers int
 	more    []string          // further flags
-	beside  func(u *up) error // run once the process is started, before it is ready
+	after   func(u *up) error // run once it is ready
 	// losing: usage records may be missing, because a test kills the door.
 	losing bool
 }
@@ -131,17 +131,16 @@ func startUp(name string, o upOptions) (*up, error) {
 	if err := u.begin(); err != nil {
 		return nil, err
 	}
-	if o.beside != nil {
-		if err := o.beside(u); err != nil {
-			_ = u.kill()
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-	}
 	if err := u.awaitReady(); err != nil {
 		_ = u.kill()
 		return nil, fmt.Errorf("%s: %w\n%s", name, err, u.report())
 	}
 	u.ledger = newLedger(filepath.Join(u.dir, "spool"))
+	if o.after != nil {
+		if err := o.after(u); err != nil {
+			return nil, errors.Join(err, u.stop())
+		}
+	}
 	return u, nil
 }
 

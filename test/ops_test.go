@@ -19,16 +19,30 @@ func (u *up) page(t testing.TB, path string) string {
 
 func fetchPage(t testing.TB, address, path string) string {
 	t.Helper()
-	resp, err := http.Get("http://" + address + path)
+	page, err := readPage(address, path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return page
+}
+
+func readPage(address, path string) (string, error) {
+	resp, err := http.Get("http://" + address + path)
+	if err != nil {
+		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
+	return string(body), err
+}
+
+// serves is nil when an endpoint has workers that can be picked.
+func (u *up) serves(endpoint string) error {
+	page, err := readPage(u.ops, "/readyz")
+	if err == nil && !strings.Contains(page, "ok   endpoint "+endpoint+":") {
+		err = fmt.Errorf("no ready endpoint %s in %s", endpoint, page)
 	}
-	return string(body)
+	return err
 }
 
 // opsSays waits until a page holds a text.

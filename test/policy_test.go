@@ -44,6 +44,13 @@ func (p *policyText) set(id, fields string) {
 	p.fields[id] = fields
 }
 
+// setHead changes everything but the keys.
+func (p *policyText) setHead(head string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.head = head
+}
+
 // key is the secret of a key.
 func (p *policyText) key(id string) string {
 	p.mu.Lock()
@@ -87,13 +94,17 @@ func (u *up) scanSecrets() error {
 // rewrite replaces the policy file at once, as a careful editor does.
 func (u *up) rewrite(t testing.TB, text string) {
 	t.Helper()
+	if err := u.write(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (u *up) write(text string) error {
 	tmp := u.policyPath + ".new"
 	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if err := os.Rename(tmp, u.policyPath); err != nil {
-		t.Fatal(err)
-	}
+	return os.Rename(tmp, u.policyPath)
 }
 
 // key is the secret of a key of this installation's policy.

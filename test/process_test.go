@@ -110,18 +110,18 @@ func (u *up) the(t testing.TB, role string) process {
 	return found[0]
 }
 
-// flag is the value of a flag in a command line.
+// flag is the value of a flag in a command line; the last word counts.
 func (p process) flag(name string) string {
+	value := ""
 	for i, a := range p.args {
 		a = strings.TrimPrefix(strings.TrimPrefix(a, "-"), "-")
 		if v, ok := strings.CutPrefix(a, name+"="); ok {
-			return v
-		}
-		if a == name && i+1 < len(p.args) {
-			return p.args[i+1]
+			value = v
+		} else if a == name && i+1 < len(p.args) {
+			value = p.args[i+1]
 		}
 	}
-	return ""
+	return value
 }
 
 // memory is the resident set in bytes.
@@ -141,14 +141,20 @@ func (p process) memory(t testing.TB) int64 {
 // eventually waits for a fact, and fails with the last reason why it is not so.
 func eventually(t testing.TB, patience time.Duration, fact func() error) {
 	t.Helper()
+	if err := within(patience, fact); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func within(patience time.Duration, fact func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
 		err := fact()
 		if err == nil {
-			return
+			return nil
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not so within %v: %v", patience, err)
+			return fmt.Errorf("not so within %v: %w", patience, err)
 		}
 		time.Sleep(15 * time.Millisecond)
 	}

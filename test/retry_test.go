@@ -40,17 +40,12 @@ type failing struct {
 
 func nextWorker(t *testing.T, picker string, fails failing) {
 	var good, bad *tap
-	u := ownUp(t, "next-worker-"+picker, upOptions{policy: casesPolicy("[{name: aside}, {name: tap}]", "tap"), picker: picker, workers: 1,
-		beside: func(u *up) (err error) {
-			if bad, err = joinTap(u, "bad", "tap", fails.answer); err != nil {
-				return err
-			}
-			u.closer = append(u.closer, bad.leave)
-			if good, err = joinTap(u, "good", "tap", nil); err == nil {
-				u.closer = append(u.closer, func() { good.leave() })
-			}
-			return err
-		}})
+	u := ownUp(t, "next-worker-"+picker, tapOptions(picker, func(u *up) (err error) {
+		if bad, err = joinTap(u, "bad", "tap", fails.answer); err == nil {
+			good, err = joinTap(u, "good", "tap", nil)
+		}
+		return err
+	}))
 	u.knows(t, "tap", 2)
 	retried := 0
 	for i := range 6 { // the picker begins with the one or the other

@@ -31,15 +31,27 @@ func attached(t testing.TB, picker string) *up {
 // tapped is an installation in which the tests themselves, u.tap, are the worker for `cheap` and `dear`.
 func tapped(t testing.TB, picker string) *up {
 	return lab.use(t, "tapped-"+picker, func() upOptions {
-		beside := func(u *up) (err error) {
-			if u.tap, err = joinTap(u, "tap", "tap", nil); err == nil {
-				u.closer = append(u.closer, u.tap.leave)
-			}
+		return tapOptions(picker, func(u *up) (err error) {
+			u.tap, err = joinTap(u, "tap", "tap", nil)
+			return err
+		})
+	})
+}
+
+// tapOptions moves the models to an endpoint of the tests' own once the installation is ready: `up` gives a simulated
+// worker to each endpoint that it finds when it starts.
+func tapOptions(picker string, join func(u *up) error) upOptions {
+	after := func(u *up) error {
+		if err := join(u); err != nil {
 			return err
 		}
-		// The simulated worker goes to the first endpoint.
-		return upOptions{policy: casesPolicy("[{name: aside}, {name: tap}]", "tap"), picker: picker, workers: 1, beside: beside}
-	})
+		u.policy.setHead(casesPolicy("[{name: aside}, {name: tap}]", "tap").head)
+		if err := u.write(u.policy.yaml()); err != nil {
+			return err
+		}
+		return within(startPatience, func() error { return u.serves("tap") })
+	}
+	return upOptions{policy: casesPolicy("[{name: aside}]", "aside"), picker: picker, workers: 1, after: after}
 }
 
 // simPolicy has a key for each test that fills a limit.

@@ -47,7 +47,7 @@ type caught struct {
 	invalid error // of the context
 }
 
-// joinTap joins the door of an installation whose door is about to come up.
+// joinTap joins the door of an installation.
 func joinTap(u *up, name, endpoint string, answer http.HandlerFunc) (*tap, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,6 +69,7 @@ func joinTap(u *up, name, endpoint string, answer http.HandlerFunc) (*tap, error
 	go w.keepJoined(ctx, filepath.Join(u.dir, "run", "join-token"))
 	select {
 	case <-w.welcomed:
+		u.closer = append(u.closer, w.leave)
 		return w, nil
 	case <-time.After(startPatience):
 		w.leave()
@@ -117,7 +118,7 @@ func (w *tap) join(ctx context.Context, token string) error {
 	}
 }
 
-// leave ends the worker and waits for it.
+// leave ends the worker and waits for it. The installation does it when it stops, at the latest.
 func (w *tap) leave() {
 	w.cancel()
 	<-w.done

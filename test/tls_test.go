@@ -113,12 +113,8 @@ func TestUpFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key, _ := certificate(t, dir, 1)
-	token := filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte(strings.Repeat("t", 40)), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	given := map[string]string{"-name": "door-7", "-spoke": "north", "-body-limit": "1000000", "-log-level": "WARN", "-trace-percent": "3",
-		"-tls-cert": cert, "-tls-key": key, "-join-token-file": token, "-fleet-listen": freeAddr()}
+		"-tls-cert": cert, "-tls-key": key}
 	o := upOptions{policy: simPolicy(), workers: 1, picker: "ext_proc"}
 	for name, value := range given {
 		o.more = append(o.more, name, value)
@@ -129,5 +125,33 @@ func TestUpFlags(t *testing.T) {
 		if got := door.flag(name[1:]); got != value {
 			t.Errorf("%s %s: the door was started with %q", name, value, got)
 		}
+	}
+}
+
+// TestUpFleetFlags gives `up` what it sets by itself: it must use what it is given, or refuse it in a sentence.
+func TestUpFleetFlags(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("t", 40)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"-join-token-file": token, "-fleet-listen": freeAddr()} {
+		t.Run(name[1:], func(t *testing.T) {
+			t.Parallel()
+			u := prepared(t, "fleet-flags", func(o *upOptions) { o.more = []string{name, value} })
+			if err := u.begin(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = u.kill() }()
+			if err := u.awaitReady(); err != nil {
+				if !strings.Contains(u.out.String(), name) {
+					t.Errorf("%v\n%s", err, u.report())
+				}
+				return
+			}
+			if got := u.the(t, "door").flag(name[1:]); got != value {
+				t.Errorf("%s %s: the door was started with %q", name, value, got)
+			}
+		})
 	}
 }
