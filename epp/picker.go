@@ -36,7 +36,7 @@ type Picker struct {
 	metrics *metrics
 
 	mu      sync.RWMutex
-	routers map[string]*router.Router // by endpoint; an endpoint stays once it had a worker
+	routers map[string]*router.Router // by endpoint of the policy; one stays once it had a worker
 	epochs  map[string]string         // by address: the engine's run whose blocks the router knows of
 }
 
@@ -64,8 +64,10 @@ func (p *Picker) Run(ctx context.Context) error {
 func (p *Picker) follow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	snap := p.Policy.Load()
 	for _, w := range p.Fleet.View().Workers {
-		if p.routers[w.Endpoint] == nil {
+		// A worker may name any endpoint; what the policy does not know will not be asked for.
+		if p.routers[w.Endpoint] == nil && (snap == nil || snap.Endpoint(w.Endpoint) != nil) {
 			p.routers[w.Endpoint] = router.New(router.Config{OverlapWeight: 1})
 		}
 	}
@@ -84,7 +86,7 @@ func (p *Picker) forgetRestarted() {
 	epochs := map[string]string{}
 	for _, w := range p.Fleet.View().Workers {
 		epochs[w.Addr] = w.Epoch
-		if before, known := p.epochs[w.Addr]; known && before != w.Epoch {
+		if before, known := p.epochs[w.Addr]; known && before != w.Epoch && p.routers[w.Endpoint] != nil {
 			p.routers[w.Endpoint].Cleared(w.Addr)
 		}
 	}
@@ -105,9 +107,11 @@ var renderBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 func (p *Picker) pick(now time.Time, endpoint string, text []byte, subset []string) (router.Choice, error) {
 	began := time.Now()
-	p.mu.RLock()
-	r := p.routers[endpoint]
-	p.mu.RUnlock()
+	r := p.router(endpoint)
+	if r == nil { // perhaps the policy has only just named it
+		p.follow()
+		r = p.router(endpoint)
+	}
 	if r == nil {
 		p.metrics.picks.WithLabelValues(endpoint, "no_worker").Inc()
 		return router.Choice{}, fmt.Errorf("no worker serves the endpoint %q", endpoint)
@@ -124,6 +128,12 @@ func (p *Picker) pick(now time.Time, endpoint string, text []byte, subset []stri
 		return choice, fmt.Errorf("no worker of the endpoint %q is ready", endpoint)
 	}
 	return choice, nil
+}
+
+func (p *Picker) router(endpoint string) *router.Router {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.routers[endpoint]
 }
 
 // routing is what today's policy says of the endpoint, if anything.

@@ -80,6 +80,8 @@ func TestJoinRefuses(t *testing.T) {
 		"no port":           {func(w *Worker) { w.Addr = "10.0.0.2" }, ErrInvalid},
 		"port 0":            {func(w *Worker) { w.Addr = "10.0.0.2:0" }, ErrInvalid},
 		"any address":       {func(w *Worker) { w.Addr = "0.0.0.0:80" }, ErrInvalid},
+		"link-local":        {func(w *Worker) { w.Addr = "169.254.169.254:80" }, ErrInvalid},
+		"broadcast":         {func(w *Worker) { w.Addr = "255.255.255.255:80" }, ErrInvalid},
 		"multicast":         {func(w *Worker) { w.Addr = "224.0.0.1:80" }, ErrInvalid},
 		"zone":              {func(w *Worker) { w.Addr = "[fe80::1%eth0]:80" }, ErrInvalid},
 		"no endpoint":       {func(w *Worker) { w.Endpoint = "" }, ErrInvalid},

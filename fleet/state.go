@@ -72,6 +72,8 @@ func valid(w Worker) (addr string, err error) {
 	return canonical(w.Addr)
 }
 
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // canonical parses ip:port into the one form in which Envoy, the picker and the access log write an address.
 func canonical(addr string) (string, error) {
 	a, err := netip.ParseAddrPort(addr)
@@ -79,8 +81,8 @@ func canonical(addr string) (string, error) {
 		return "", fmt.Errorf("%w: address %q: want ip:port, IPv6 in brackets", ErrInvalid, cut(addr))
 	}
 	ip := a.Addr().Unmap()
-	if a.Port() == 0 || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {
-		return "", fmt.Errorf("%w: address %q: want one host and a port, without a zone", ErrInvalid, cut(addr))
+	if a.Port() == 0 || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip == broadcast {
+		return "", fmt.Errorf("%w: address %q: want one host that others reach, and a port", ErrInvalid, cut(addr))
 	}
 	return netip.AddrPortFrom(ip, a.Port()).String(), nil
 }

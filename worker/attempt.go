@@ -78,8 +78,13 @@ func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai
 	case err != nil:
 		return nil, err
 	}
-	a.request, refused = openai.Scan(a.op, a.body)
-	return refused, nil
+	if a.request, refused = openai.Scan(a.op, a.body); refused != nil {
+		return refused, nil
+	}
+	if a.request.Model != a.trusted.Model { // a context that was admitted with another body
+		return openai.ModelNotAllowed(a.request.Model), nil
+	}
+	return nil, nil
 }
 
 // readAll reads to the end; length is what was announced, or below 0.

@@ -163,7 +163,7 @@ func TestSeveralDoors(t *testing.T) {
 	eventually(t, "ready at the second", func() bool { return second.states() == "ready" })
 	for _, m := range []*identity.Minter{s.door.minter, second.minter} {
 		q := s.request(t, context.Background(), "", "/v1/chat/completions", streamBody)
-		q.Header.Set("X-Spokegate-Context", mint(t, m, identity.Context{Admission: m.Door(), Endpoint: "large"}, time.Now()))
+		q.Header.Set("X-Spokegate-Context", mint(t, m, identity.Context{Admission: m.Door(), Model: "m", Endpoint: "large"}, time.Now()))
 		if resp, body := s.do(t, q); resp.StatusCode != 200 {
 			t.Errorf("%s: %d %s", m.Door(), resp.StatusCode, body)
 		}

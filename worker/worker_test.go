@@ -267,3 +267,13 @@ func TestEndlessStreamIsCutByTheClient(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 }
+
+// A context vouches for one model: with the body of another one it serves nothing.
+func TestContextIsForItsModel(t *testing.T) {
+	s := newShim(t, server(t, func(http.ResponseWriter, *http.Request) { t.Error("the engine was asked") }), nil)
+	q := s.request(t, context.Background(), "a", "/v1/chat/completions", strings.Replace(chatBody, `"m"`, `"dear"`, 1))
+	resp, body := s.do(t, q)
+	if resp.StatusCode != 403 || resp.Header.Get("X-Spokegate-Refused") != "model_not_allowed" || !strings.Contains(body, "dear") {
+		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"crypto/subtle"
 	"errors"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +42,7 @@ type Server struct {
 	Token     string            // the spoke's join token
 	Door      string            // name of the door: "kid" of the contexts it mints
 	PublicKey ed25519.PublicKey // the door's key
+	Own       []string          // the door's own addresses, ip:port: no worker is there, and a prompt must not go there
 	Beat      time.Duration     // how often a shim reports; DefaultBeat when zero
 	Log       *slog.Logger      // slog.Default() when nil
 }
@@ -59,6 +62,9 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	if err != nil {
 		return err
 	}
+	if s.isOwn(w.Addr) {
+		return status.Errorf(codes.InvalidArgument, "address %q is the door's own", w.Addr)
+	}
 	leave, err := s.Fleet.Join(w)
 	if err != nil {
 		return refusal(err)
@@ -72,6 +78,12 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	err = s.follow(stream.Context(), in, w.Name)
 	log.Info("worker left", "cause", cause(err))
 	return err
+}
+
+// isOwn says whether an address, however it is written, is the door's.
+func (s *Server) isOwn(addr string) bool {
+	a, err := netip.ParseAddrPort(addr)
+	return err == nil && slices.Contains(s.Own, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String())
 }
 
 // follow applies each Status to the fleet until the stream ends.

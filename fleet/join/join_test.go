@@ -133,6 +133,8 @@ func TestRefusals(t *testing.T) {
 		"empty message":        {[]string{ok}, token, &workerv1.JoinRequest{}, codes.InvalidArgument},
 		"unknown engine":       {[]string{ok}, token, hello(func(h *workerv1.Hello) { h.Engine = "abacus" }), codes.InvalidArgument},
 		"bad address":          {[]string{ok}, token, hello(func(h *workerv1.Hello) { h.Address = "here" }), codes.InvalidArgument},
+		"the door's own":       {[]string{ok}, token, hello(func(h *workerv1.Hello) { h.Address = "10.0.0.1:9901" }), codes.InvalidArgument},
+		"own, written anew":    {[]string{ok}, token, hello(func(h *workerv1.Hello) { h.Address = "[::ffff:10.0.0.1]:9901" }), codes.InvalidArgument},
 		"taken name":           {[]string{ok}, token, hello(func(h *workerv1.Hello) { h.Worker = "w0" }), codes.AlreadyExists},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +142,7 @@ func TestRefusals(t *testing.T) {
 			if _, err := f.Join(fleet.Worker{Name: "w0", Endpoint: "large", Addr: "10.0.0.9:1"}); err != nil {
 				t.Fatal(err)
 			}
-			s, err := start(t, &Server{Fleet: f, Token: c.token, Beat: time.Minute}).Join(as(t, c.auth...))
+			s, err := start(t, &Server{Fleet: f, Token: c.token, Beat: time.Minute, Own: []string{"10.0.0.1:9901"}}).Join(as(t, c.auth...))
 			if err != nil {
 				t.Fatal(err)
 			}
