@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -107,6 +108,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s, gone, special := e.scripts[name], e.gone[name], e.special[name]
 	e.mu.Unlock()
 	if special != nil {
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		special(w, r)
 		return
 	}
