@@ -161,8 +161,10 @@ func ownUp(t testing.TB, name string, o upOptions) *up {
 }
 
 // awaitReady waits for the two facts that say so: the printed sentence and the ops page.
-func (u *up) awaitReady() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+func (u *up) awaitReady() error { return u.readyWithin(startPatience) }
+
+func (u *up) readyWithin(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for !strings.Contains(u.out.String(), openSentence) {
 		select {

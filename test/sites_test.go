@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,7 +50,16 @@ func tapOptions(picker string, join func(u *up) error) upOptions {
 		if err := u.write(u.policy.yaml()); err != nil {
 			return err
 		}
-		return within(startPatience, func() error { return u.serves("tap") })
+		return within(startPatience, func() error {
+			if err := u.serves("tap"); err != nil {
+				return err
+			}
+			// Envoy's threads learn of a new endpoint a moment after it has acknowledged it.
+			ctx, cancel := context.WithTimeout(context.Background(), callPatience)
+			defer cancel()
+			_, err := finished(sendHTTP1(ctx, u.listen, post(u.key("main"), "/v1/chat/completions", `{"model":"cheap","messages":[]}`, field{caseHeader, casePrefix + "first"})))
+			return err
+		})
 	}
 	return upOptions{policy: casesPolicy("[{name: aside}]", "aside"), picker: picker, workers: 1, after: after}
 }

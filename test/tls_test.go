@@ -113,7 +113,7 @@ func TestUpFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key, _ := certificate(t, dir, 1)
-	given := map[string]string{"-name": "door-7", "-spoke": "north", "-body-limit": "1000000", "-log-level": "WARN", "-trace-percent": "3",
+	given := map[string]string{"-name": "door-7", "-spoke": "north", "-body-limit": "2000000", "-log-level": "WARN", "-trace-percent": "3",
 		"-tls-cert": cert, "-tls-key": key}
 	o := upOptions{policy: simPolicy(), workers: 1, picker: "ext_proc"}
 	for name, value := range given {
@@ -143,7 +143,7 @@ func TestUpFleetFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = u.kill() }()
-			if err := u.awaitReady(); err != nil {
+			if err := u.readyWithin(15 * time.Second); err != nil {
 				if !strings.Contains(u.out.String(), name) {
 					t.Errorf("%v\n%s", err, u.report())
 				}

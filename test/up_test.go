@@ -121,6 +121,8 @@ func TestUpUnusableFlags(t *testing.T) {
 	t.Parallel()
 	u := prepared(t, "picker", func(o *upOptions) { o.picker = "guess" })
 	wantFailure(t, u, "guess", "admission", "ext_proc")
+	u = prepared(t, "small-body", func(o *upOptions) { o.more = []string{"-body-limit", "100000"} })
+	wantFailure(t, u, "100000", "1 MiB")
 	u = prepared(t, "attach", func(o *upOptions) { o.policy = newPolicy("", nil); o.attach = "http://127.0.0.1:1" })
 	replaceFlag(u.cmd, "-policy", "")
 	wantFailure(t, u, "-attach", "http://127.0.0.1:1")
