@@ -34,7 +34,8 @@ func load(ctx context.Context, o options) error {
 			return err
 		}
 		held[i] = l.memory()
-		progress("%d streams were open at one time and came to their end; Envoy, door and shim hold %d MB after it", o.streams, held[i]>>20)
+		progress("%d streams were open at one time and came to their end; after it Envoy holds %d, the door %d and the shim %d MB",
+			o.streams, l.doorEnvoy.rss()>>20, l.doorProcess.rss()>>20, l.shim.rss()>>20)
 	}
 	l.promise(held[2] <= held[1]+held[1]/10+memorySlack, "memory grows: %d MB after two waves of streams, %d MB after the third", held[1]>>20, held[2]>>20)
 	if err := l.verify(before); err != nil {

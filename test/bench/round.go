@@ -20,10 +20,10 @@ type work struct {
 
 // result is one side of one round.
 type result struct {
-	rps, p50, p99 float64 // requests a second; milliseconds
+	rps, p50, p99 float64 // requests a second in the median slice; milliseconds
 	envoy, door   float64 // CPU milliseconds a request
 	shim          float64
-	chunk         float64 // wall time a chunk, all streams together, µs
+	chunk         float64 // time a chunk in the median slice, all streams together, µs
 	delay, delay9 float64 // of a chunk, ms: p50, p99
 }
 
@@ -49,6 +49,9 @@ func (s *site) side(ctx context.Context, t target, w work, n int) (result, error
 	}
 	runtime.GC()
 	before, start := s.spent(), time.Now()
+	for _, c := range clients {
+		c.start, c.slices = start, c.slices[:0]
+	}
 	if err := together(ctx, clients, func(c *client) error { return c.run(each) }); err != nil {
 		return result{}, fmt.Errorf("%s, %s: %w", w.name, t.name, err)
 	}
@@ -67,6 +70,37 @@ type client struct {
 	tokens []string
 	took   []time.Duration
 	delays []time.Duration
+	start  time.Time
+	slices []int // answers, or chunks of streams, in each slice of time since start
+}
+
+// slice of time. Rates are those of the median slice: a machine that others share stands still now and then, for both sides
+// alike but not in the same rounds. What a side's own stalls cost stands in its p99.
+const slice = 50 * time.Millisecond
+
+func (c *client) count() {
+	at := int(time.Since(c.start) / slice)
+	for len(c.slices) <= at {
+		c.slices = append(c.slices, 0)
+	}
+	c.slices[at]++
+}
+
+// rate a second of what clients counted. The last slice is not whole.
+func rate(clients []*client, wall time.Duration) float64 {
+	sums, total := make([]float64, int(wall/slice)), 0
+	for _, c := range clients {
+		for i, n := range c.slices {
+			total += n
+			if i < len(sums) {
+				sums[i] += float64(n)
+			}
+		}
+	}
+	if len(sums) < 10 {
+		return float64(total) / wall.Seconds()
+	}
+	return median(sums) / slice.Seconds()
 }
 
 // clients connects, and signs all contexts that will be needed.
@@ -85,6 +119,9 @@ func (s *site) clients(t target, w work, each int) (cs []*client, err error) {
 		c := &client{conn: conn, work: w, next: i * different / w.conns, took: make([]time.Duration, 0, each)}
 		if t.signs {
 			c.tokens = tokens[i*each : (i+1)*each]
+		}
+		if w.chunks > 0 {
+			conn.event = c.count
 		}
 		if w.pace > 0 {
 			c.delays = make([]time.Duration, 0, each*w.chunks)
@@ -112,6 +149,9 @@ func (c *client) run(n int) error {
 		}
 		c.next++
 		c.took = append(c.took, time.Since(start))
+		if c.work.chunks == 0 {
+			c.count()
+		}
 	}
 	return nil
 }
@@ -154,13 +194,14 @@ func (s *site) summary(t target, w work, clients []*client, wall time.Duration, 
 	}
 	n := len(took)
 	each := func(d time.Duration) float64 { return ms(d) / float64(n) }
-	r := result{rps: float64(n) / wall.Seconds(), envoy: each(used.plainEnvoy), shim: each(used.shim)}
+	r := result{rps: rate(clients, wall), envoy: each(used.plainEnvoy), shim: each(used.shim)}
 	if !t.signs {
 		r.envoy, r.door = each(used.doorEnvoy), each(used.door)
 	}
 	r.p50, r.p99 = percentile(took, 50), percentile(took, 99)
 	if w.chunks > 0 {
-		r.chunk = ms(wall) * 1000 / float64(n*w.chunks)
+		r.chunk = 1e6 / r.rps
+		r.rps /= float64(w.chunks + 2)
 	}
 	r.delay, r.delay9 = percentile(delays, 50), percentile(delays, 99)
 	return r

@@ -58,7 +58,9 @@ var forbidden = []string{
 	"downstream_rq_5xx", "downstream_rq_4xx", "downstream_rq_overload_close", "downstream_cx_overload_disable_keepalive",
 }
 
-func (l *loaded) envoyStats() (numbers, error) { return page("http://"+l.admin+"/stats?usedonly", ": ") }
+func (l *loaded) envoyStats() (numbers, error) {
+	return page("http://"+l.admin+"/stats?usedonly", ": ")
+}
 
 // verify asks Envoy, the door and the journals. What Envoy counted before the load, while everything started, is no matter.
 func (l *loaded) verify(before numbers) error {
