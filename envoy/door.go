@@ -120,7 +120,7 @@ func (d Door) Validate() error {
 	bad(d.Collector != "" && !collectorOK(d.Collector), "collector %q: want host:port", d.Collector)
 	bad(!(d.TracePercent >= 0 && d.TracePercent <= 100), "trace percent %v: want 0 to 100", d.TracePercent)
 	bad(d.BodyLimit < leastBody || d.BodyLimit > 1<<30, "body limit %d: want 1 MiB to 1 GiB", d.BodyLimit)
-	bad(d.HeadCheckAbove < 0 || d.HeadCheckAbove > d.BodyLimit, "head check above %d: want 1 to the body limit", d.HeadCheckAbove)
+	bad(d.BodyLimit >= leastBody && (d.HeadCheckAbove < 0 || d.HeadCheckAbove > d.BodyLimit), "head check above %d: want 1 to the body limit", d.HeadCheckAbove)
 	bad(d.Concurrency < 0 || d.MaxConnections < 0, "concurrency and connections: want no negative number")
 	bad(d.CheckTimeout > d.RequestTimeout || d.RequestTimeout > d.IdleTimeout, "timeouts: want check %v <= request %v <= idle %v: "+
 		"a client that stalls must meet the request timeout first", d.CheckTimeout, d.RequestTimeout, d.IdleTimeout)

@@ -217,3 +217,15 @@ func BenchmarkMint(b *testing.B) {
 		}
 	}
 }
+
+func TestMask(t *testing.T) {
+	secret, _ := NewKey()
+	for in, want := range map[string]string{
+		"": "", "no key": "no key", secret: "sk-sg-…", `x: "` + secret + `", y`: `x: "sk-sg-…", y`,
+		secret[:20] + " " + secret: "sk-sg-… sk-sg-…", "sk-sg-": "sk-sg-",
+	} {
+		if got := Mask(in); got != want {
+			t.Errorf("Mask(%q) = %q", in, got)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash/crc32"
+	"regexp"
 	"strings"
 )
 
@@ -60,6 +61,18 @@ func ParseKey(secret string) (h Hash, ok bool) {
 func checksum(b []byte) []byte {
 	c := crc32.Checksum(b, castagnoli)
 	return []byte{byte(c >> 24), byte(c >> 16), byte(c >> 8), byte(c)}
+}
+
+// keyForm is anything that somebody may have meant to be a key.
+var keyForm = regexp.MustCompile(keyPrefix + `[0-9A-Za-z_-]+`)
+
+// Mask hides whatever looks like a key in a text for people: a key that was written into the wrong place must not be
+// repeated in a log or on a page.
+func Mask(text string) string {
+	if !strings.Contains(text, keyPrefix) {
+		return text
+	}
+	return keyForm.ReplaceAllString(text, keyPrefix+"…")
 }
 
 // String gives the 64 hex digits that ParseHash reads.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/spokegate/spokegate/identity"
 )
 
 // Problem is one thing that is wrong with a policy.
@@ -19,7 +21,7 @@ type Problem struct {
 	lacking bool // something is not there, so its place is that of what should hold it
 }
 
-// Error is the problem in one line: FILE:LINE:COL: path: what is wrong and what is expected.
+// Error is the problem in one line: FILE:LINE:COL: path: what is wrong and what is expected. It never repeats a key.
 func (p Problem) Error() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -28,7 +30,7 @@ func (p Problem) Error() string {
 	if p.Path != "" {
 		b.WriteString(p.Path + ": ")
 	}
-	return b.String() + p.Text
+	return identity.Mask(b.String() + p.Text)
 }
 
 // Problems are all that is wrong with one policy, in the order of the file. As an error it is never empty.

@@ -6,10 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/spokegate/spokegate/identity"
 )
 
 const (
@@ -30,8 +30,6 @@ func newLog(w io.Writer, level slog.Level, role, name string) *slog.Logger {
 	return slog.New(bounded{Handler: h, counts: &counts{of: map[kind]*count{}}}).With("role", role, "name", name)
 }
 
-var keyForm = regexp.MustCompile(`sk-sg-[0-9A-Za-z_-]+`)
-
 // withoutKeys is the last resort: no line is made to hold a key, but an error may quote what somebody wrote into a file.
 func withoutKeys(_ []string, a slog.Attr) slog.Attr {
 	text := ""
@@ -41,8 +39,8 @@ func withoutKeys(_ []string, a slog.Attr) slog.Attr {
 	case error:
 		text = v.Error()
 	}
-	if strings.Contains(text, "sk-sg-") {
-		a.Value = slog.StringValue(keyForm.ReplaceAllString(text, "sk-sg-…"))
+	if masked := identity.Mask(text); masked != text {
+		a.Value = slog.StringValue(masked)
 	}
 	return a
 }

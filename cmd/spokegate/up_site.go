@@ -59,10 +59,8 @@ func prepare(ctx context.Context, u *upFlags) (*site, error) {
 	if s.envoy, err = findEnvoy(u.envoy); err != nil {
 		return nil, err
 	}
-	for name, address := range map[string]string{"listen": u.door.envoy.Listen, "admin": u.door.envoy.Admin, "ops": u.door.ops} {
-		if err := checkFree(name, address); err != nil {
-			return nil, err
-		}
+	if err := checkFree(map[string]string{"listen": u.door.envoy.Listen, "admin": u.door.envoy.Admin, "ops": u.door.ops}); err != nil {
+		return nil, err
 	}
 	if err := s.loadPolicy(ctx, u); err != nil {
 		return nil, err
@@ -123,15 +121,18 @@ func findEnvoy(flag string) (string, error) {
 	return path, nil
 }
 
-func checkFree(flag, address string) error {
-	lis, err := net.Listen("tcp", address)
-	if err != nil {
+// checkFree holds all addresses at once for a moment, so that two flags with one address are found as well.
+func checkFree(byFlag map[string]string) error {
+	for flag, address := range byFlag {
+		lis, err := net.Listen("tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("%s is taken by another program: stop it, or choose another address with -%s", address, flag)
+			return fmt.Errorf("%s is taken by another program or flag: stop it, or choose another address with -%s", address, flag)
+		} else if err != nil {
+			return fmt.Errorf("-%s %s: %w", flag, address, err)
 		}
-		return fmt.Errorf("-%s %s: %w", flag, address, err)
+		defer lis.Close()
 	}
-	return lis.Close()
+	return nil
 }
 
 // loadPolicy takes the user's policy, or makes the demo's with a fresh key.
