@@ -33,7 +33,8 @@ func TestValidate(t *testing.T) {
 		"relative picker":         {func(d *Door) { d.PickerSocket = "p" }, "picker socket"},
 		"negative cap":            {func(d *Door) { d.BodyLimit = -1 }, "body limit"},
 		"cap beyond 32 bits":      {func(d *Door) { d.BodyLimit = 1 << 33 }, "body limit"},
-		"head check over the cap": {func(d *Door) { d.BodyLimit, d.HeadCheckAbove = 100, 101 }, "head check"},
+		"head check over the cap": {func(d *Door) { d.BodyLimit, d.HeadCheckAbove = 1<<20, 1<<20+1 }, "head check"},
+		"cap that would hang":     {func(d *Door) { d.BodyLimit = 1000 }, "want 1 MiB"},
 		"idle before request":     {func(d *Door) { d.IdleTimeout = time.Second }, "timeouts"},
 		"negative threads":        {func(d *Door) { d.Concurrency = -1 }, "concurrency"},
 	} {
