@@ -18,7 +18,6 @@ type conn struct {
 	lines  *bufio.Reader // over the decoded body of a stream
 	out    []byte
 	first  func()              // the first chunk of a stream has come
-	event  func()              // an event of a stream has come
 	delays func(time.Duration) // of each chunk, from the engine's write to our read
 }
 
@@ -120,9 +119,6 @@ func (c *conn) chunked() (a answer, err error) {
 		done = bytes.HasPrefix(line, doneMark)
 		if a.events++; a.events == 1 && c.first != nil {
 			c.first()
-		}
-		if c.event != nil {
-			c.event()
 		}
 		if c.delays != nil {
 			c.stamped(line)

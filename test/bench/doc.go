@@ -13,7 +13,7 @@
 // client brings contexts signed ahead of time to plain Envoy: see plain.go.
 //
 // It promises that rounds of both sides alternate, that a ratio is taken within a round and the median is reported, that
-// a rate is the one of the round's median slice of 50 ms (so that a machine which stands still is no figure), that
+// a rate of whole answers is the one of the round's median slice of 50 ms (so that a machine which stands still is no figure), that
 // warm-up and signing are outside of what is timed, and that an answer that is not whole and right ends the run. It does
 // not promise that absolute figures mean anything: client, engine, shim and both Envoys share the machine's cores.
 package main

@@ -23,7 +23,7 @@ type result struct {
 	rps, p50, p99 float64 // requests a second in the median slice; milliseconds
 	envoy, door   float64 // CPU milliseconds a request
 	shim          float64
-	chunk         float64 // time a chunk in the median slice, all streams together, µs
+	chunk         float64 // wall time a chunk, all streams together, µs
 	delay, delay9 float64 // of a chunk, ms: p50, p99
 }
 
@@ -71,14 +71,18 @@ type client struct {
 	took   []time.Duration
 	delays []time.Duration
 	start  time.Time
-	slices []int // answers, or chunks of streams, in each slice of time since start
+	slices []int // answers in each slice of time since start
 }
 
 // slice of time. Rates are those of the median slice: a machine that others share stands still now and then, for both sides
 // alike but not in the same rounds. What a side's own stalls cost stands in its p99.
 const slice = 50 * time.Millisecond
 
+// count does nothing while warming up.
 func (c *client) count() {
+	if c.start.IsZero() {
+		return
+	}
 	at := int(time.Since(c.start) / slice)
 	for len(c.slices) <= at {
 		c.slices = append(c.slices, 0)
@@ -120,9 +124,6 @@ func (s *site) clients(t target, w work, each int) (cs []*client, err error) {
 		if t.signs {
 			c.tokens = tokens[i*each : (i+1)*each]
 		}
-		if w.chunks > 0 {
-			conn.event = c.count
-		}
 		if w.pace > 0 {
 			c.delays = make([]time.Duration, 0, each*w.chunks)
 			conn.delays = func(d time.Duration) { c.delays = append(c.delays, d) }
@@ -149,9 +150,7 @@ func (c *client) run(n int) error {
 		}
 		c.next++
 		c.took = append(c.took, time.Since(start))
-		if c.work.chunks == 0 {
-			c.count()
-		}
+		c.count()
 	}
 	return nil
 }
@@ -199,9 +198,9 @@ func (s *site) summary(t target, w work, clients []*client, wall time.Duration, 
 		r.envoy, r.door = each(used.doorEnvoy), each(used.door)
 	}
 	r.p50, r.p99 = percentile(took, 50), percentile(took, 99)
-	if w.chunks > 0 {
-		r.chunk = 1e6 / r.rps
-		r.rps /= float64(w.chunks + 2)
+	if w.chunks > 0 { // too few whole answers for slices
+		r.rps = float64(n) / wall.Seconds()
+		r.chunk = 1e6 / (r.rps * float64(w.chunks))
 	}
 	r.delay, r.delay9 = percentile(delays, 50), percentile(delays, 99)
 	return r
