@@ -14,7 +14,8 @@ import (
 	"github.com/spokegate/spokegate/usage"
 )
 
-const cutClients = 24
+// cutClients are fewer than cutPlaces, because a place is free only a moment after its client has left.
+func cutClients() int { return lab.scaled(24) }
 
 // cutPlaces is the whole of the key's concurrency.
 func cutPlaces() int { return lab.scaled(40) }
@@ -81,7 +82,7 @@ func cutTraffic(t *testing.T, u *up, seed uint64) map[string]bool {
 	finished, stayed := map[string]bool{}, 0
 	work := make(chan plan)
 	var clients sync.WaitGroup
-	for range cutClients {
+	for range cutClients() {
 		clients.Go(func() {
 			for p := range work {
 				id, err := p.run(u)
