@@ -21,13 +21,18 @@ import (
 // Bootstrap is what Envoy starts with: how to reach the door process, which tells it all else.
 func (d Door) Bootstrap() *bootstrapv3.Bootstrap {
 	d = d.withDefaults()
+	ads := grpcService(doorCluster, 0)
+	// Back within a second or so once the door process is: Envoy's own patience grows to half a minute, in which no new worker
+	// can be picked.
+	ads.GetEnvoyGrpc().RetryPolicy = &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
+		BaseInterval: secs(100 * time.Millisecond), MaxInterval: secs(time.Second)}}
 	b := &bootstrapv3.Bootstrap{
 		Node:            &corev3.Node{Id: d.Name, Cluster: "spokegate"},
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{Clusters: d.ownClusters()},
 		DynamicResources: &bootstrapv3.Bootstrap_DynamicResources{
 			AdsConfig: &corev3.ApiConfigSource{
 				ApiType: corev3.ApiConfigSource_DELTA_GRPC, TransportApiVersion: corev3.ApiVersion_V3,
-				GrpcServices:              []*corev3.GrpcService{grpcService(doorCluster, 0)},
+				GrpcServices:              []*corev3.GrpcService{ads},
 				SetNodeOnFirstMessageOnly: true,
 			},
 			CdsConfig: overADS(), LdsConfig: overADS(),

@@ -8,8 +8,11 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	grpclogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -29,6 +32,9 @@ func (d Door) listener(route *routev3.RouteConfiguration) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:    listenerName,
 		Address: address(d.Listen),
+		// A connection that says nothing is closed after a while: it takes the place of somebody who has something to say.
+		ListenerFilters:        []*listenerv3.ListenerFilter{d.inspector()},
+		ListenerFiltersTimeout: secs(d.HeadersTimeout),
 		FilterChains: []*listenerv3.FilterChain{{
 			TransportSocket: d.transport(route != nil),
 			Filters: []*listenerv3.Filter{{
@@ -41,6 +47,15 @@ func (d Door) listener(route *routev3.RouteConfiguration) *listenerv3.Listener {
 		PerConnectionBufferLimitBytes: u32(uint32(max(d.HeadCheckAbove, leastBuffer))),
 		TrafficDirection:              corev3.TrafficDirection_INBOUND,
 	}
+}
+
+// inspector waits for a connection's first bytes. What it finds in them is not used.
+func (d Door) inspector() *listenerv3.ListenerFilter {
+	name, config := "envoy.filters.listener.http_inspector", proto.Message(&httpinspectorv3.HttpInspector{})
+	if d.TLSCert != "" {
+		name, config = "envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{}
+	}
+	return &listenerv3.ListenerFilter{Name: name, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: pack(config)}}
 }
 
 // manager is the connection manager without its route.

@@ -158,3 +158,17 @@ func TestConnectionsAreBounded(t *testing.T) {
 		return n == 1
 	})
 }
+
+// TestSilentConnectionIsClosed: it takes the place of somebody who has something to say.
+func TestSilentConnectionIsClosed(t *testing.T) {
+	r := startRig(t, false, func(d *Door) { d.HeadersTimeout, d.IdleTimeout = 300*time.Millisecond, time.Hour })
+	c, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF && !strings.Contains(err.Error(), "reset") {
+		t.Fatalf("a silent connection: %v", err)
+	}
+}
