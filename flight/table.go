@@ -105,6 +105,13 @@ func (t *Table) Open(a Admission, hold limits.Hold) (opened bool) {
 	return opened
 }
 
+// Live says whether an admission has a flight that has not ended.
+func (t *Table) Live(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.core.live(id) != nil
+}
+
 // Book gives a flight its worker's booking; one that it had is released: the latest answer is the one that Envoy follows.
 // False: there is no such open flight, and the caller must release b.
 func (t *Table) Book(id string, b Booking) bool {
