@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -70,8 +71,11 @@ func (s *Server) admit(ctx context.Context, q question) answer {
 func (s *Server) identify(q question) (caller, *openai.Error) {
 	op, arg, wrongPath := openai.Route(q.method, q.path)
 	c := caller{op: op, arg: arg, snap: s.Policy.Load()}
-	if c.snap == nil || q.id == "" {
+	switch {
+	case c.snap == nil:
 		return c, openai.Unavailable("the door has no policy yet", time.Second)
+	case q.id == "":
+		return c, openai.Unavailable("the request has no id of Envoy's", time.Second)
 	}
 	h, ok := q.credential()
 	if !ok {
@@ -123,17 +127,21 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 	if !decision.Admitted {
 		return c.limited(decision)
 	}
-	s.Flights.Open(flight.Admission{
+	opened := s.Flights.Open(flight.Admission{
 		ID: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: model.Name, Endpoint: model.Endpoint.Name,
 		Revision: c.snap.Revision(), Op: c.op, Stream: req.Stream,
 		ClientRequestID: q.clientRequestID, RequestBytes: int64(len(q.body)), At: now,
 	}, decision.Hold)
-
+	if !opened && !s.Flights.Live(q.id) { // it had its flight: nothing would count what passed now
+		return c.refused(openai.Unavailable("this request has ended already", time.Second))
+	}
 	a, err := s.dispatch(ctx, q, c, req, now)
 	if err != nil {
 		a = c.refused(openai.Overloaded(err.Error(), time.Second))
 		a.unserved = err.Error()
-		s.Flights.End(q.id, notServed(err.Error(), a.refusal.Status, s.Now()))
+		if opened { // else the first answer may be on its way
+			s.Flights.End(q.id, notServed(err.Error(), a.refusal.Status, s.Now()))
+		}
 		return a
 	}
 	a.admission, a.standing = q.id, decision.Binding
@@ -150,7 +158,8 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 			return answer{}, err
 		}
 		if !s.Flights.Book(q.id, choice.Booking) {
-			choice.Booking.Release() // the flight has ended already: its client left
+			choice.Booking.Release()
+			return answer{}, errLeft
 		}
 		a.workers = choice.Addrs
 	}
@@ -160,6 +169,9 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 	}, now)
 	return a, err
 }
+
+// errLeft: the flight ended while the request was being admitted, for its client left.
+var errLeft = errors.New("the client has left")
 
 // notServed are the facts of an admission that the door itself ended: nothing else will tell them.
 func notServed(reason string, status int, at time.Time) flight.Facts {

@@ -52,6 +52,9 @@ func pass() answer { return answer{passes: true} }
 // limited words a limiter's refusal.
 func (c caller) limited(d limits.Decision) answer {
 	b := d.Binding
+	if b == nil { // a limiter that refuses and cannot say why
+		return c.refused(openai.Unavailable("limits cannot be checked at the moment", time.Second))
+	}
 	msg := fmt.Sprintf("Limit reached: %s. Try again in %v.", b, b.RetryAfter.Round(time.Millisecond))
 	e := openai.RateLimited(msg, b.RetryAfter)
 	if b.Kind == limits.Concurrency {

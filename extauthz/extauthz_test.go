@@ -286,6 +286,37 @@ func TestAskedTwiceCountsOnce(t *testing.T) {
 	}
 }
 
+// TestEndedAdmissionPassesNoMore: nothing would hold a place for it, or count it.
+func TestEndedAdmissionPassesNoMore(t *testing.T) {
+	g := newGate(t)
+	if resp, err := g.ask(t, t.Context()); err != nil || resp.GetOkResponse() == nil {
+		t.Fatal(resp, err)
+	}
+	g.Flights.End("r-1", notServed("over", 503, time.Now()))
+	resp, err := g.ask(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	denial(t, resp, 503, "unavailable")
+}
+
+// mute refuses and does not say why.
+type mute struct{ limits.Limiter }
+
+func (mute) Acquire(context.Context, time.Time, limits.Ask) (limits.Decision, error) {
+	return limits.Decision{}, nil
+}
+
+func TestZeroDecisionIsNo(t *testing.T) {
+	g := newGate(t)
+	g.Limiter = mute{}
+	resp, err := g.ask(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	denial(t, resp, 503, "unavailable")
+}
+
 func TestLimitRefusesInTheClientsWords(t *testing.T) {
 	g := newGate(t)
 	for _, id := range []string{"a", "b"} {

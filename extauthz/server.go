@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -87,7 +86,7 @@ func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (*authv3.C
 	}
 	if err := ctx.Err(); err != nil {
 		// Envoy has given up on us; an OK that arrives late may still be believed.
-		s.abandon(a)
+		s.abandon(&a)
 		return nil, status.FromContextError(err).Err()
 	}
 	s.metrics.decided(a, s.Now().Sub(began))
@@ -128,9 +127,10 @@ func (s *Server) note(ctx context.Context, admission string, a *answer) {
 }
 
 // abandon ends the flight that an answer opened which nobody will hear.
-func (s *Server) abandon(a answer) {
+func (s *Server) abandon(a *answer) {
 	s.metrics.decisions.WithLabelValues("abandoned").Inc()
 	if a.admission != "" {
-		s.Flights.End(a.admission, notServed(codes.Canceled.String(), 0, s.Now()))
+		a.unserved = "Envoy gave up"
+		s.Flights.End(a.admission, notServed(a.unserved, 0, s.Now()))
 	}
 }
