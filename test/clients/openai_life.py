@@ -1,0 +1,227 @@
+"""What happens to the official OpenAI client in life: limits, failing engines, large bodies, many streams, long connections."""
+
+import asyncio
+import hashlib
+import time
+
+import openai
+
+from told import (
+    CASES, ENGINE_KEY, ENGINE_URL, HTTP2, IMAGE, KEY, LIMIT, MODEL, RATED_KEY, SMALL_KEY, UNICODE, URL,
+    Heard, patiently, raises, retried_once, run, scripted, usage,
+)  # fmt: skip
+
+ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hello from the matrix"}]}
+
+
+def client(heard, key=KEY, url=URL, **more):
+    more = {"max_retries": 0, "timeout": 60, **more}
+    return openai.OpenAI(
+        base_url=url + "/v1",
+        api_key=key,
+        http_client=openai.DefaultHttpxClient(http2=HTTP2, event_hooks={"response": [heard]}),
+        **more,
+    )
+
+
+def playing(heard, name, **more):
+    """A client of the engine that plays a script."""
+    return client(heard, ENGINE_KEY, ENGINE_URL, default_headers=scripted(name), **more)
+
+
+def chunks_of(c, **more):
+    with c.chat.completions.create(**{"model": "cheap", "messages": [], "stream": True, **more}) as s:
+        yield from s
+
+
+def text_of(chunks):
+    return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+
+
+def rate_limit():
+    """The second request meets the limit, and the client comes again when it was told to, by itself."""
+    heard = Heard()
+    c = client(heard, RATED_KEY, max_retries=1)
+    last = None
+
+    def attempt():
+        nonlocal last
+        heard.clear()
+        since = time.monotonic()
+        last = c.chat.completions.with_raw_response.create(**ASK, max_tokens=1)
+        assert last.retries_taken == len(heard) - 1
+        return retried_once(heard, since)
+
+    patiently(attempt)
+    yield usage(heard.id(), last.parse().usage.prompt_tokens, 1)
+    heard.clear()
+    impatient = client(heard, RATED_KEY)
+    e = raises(openai.RateLimitError, lambda: [impatient.chat.completions.create(**ASK, max_tokens=1) for _ in range(10)])
+    assert e.code == "rate_limit_exceeded" and e.request_id == heard.id(), e
+    yield {"id": heard.id(), "outcome": "refused"}
+
+
+def final_refusals():
+    """Errors that no repetition mends are not repeated."""
+    for kind, key, model in (
+        (openai.AuthenticationError, "sk-nonsense", MODEL),
+        (openai.PermissionDeniedError, SMALL_KEY, "sim-large"),
+        (openai.NotFoundError, KEY, "gpt-17"),
+    ):
+        heard = Heard()
+        ask = {**ASK, "model": model}
+        raises(kind, lambda: client(heard, key, max_retries=3).chat.completions.create(**ask))
+        assert len(heard) == 1, heard.statuses()
+        yield {"id": heard.id(), "outcome": "refused"}
+
+
+def engine_first_503():
+    """The engine refuses the whole first request, with all attempts that Envoy makes; the client's own retry succeeds."""
+    heard = Heard()
+    r = playing(heard, "first-503", max_retries=2).chat.completions.create(model="cheap", messages=[])
+    assert r.choices[0].message.content == "hi" and heard.statuses() == [503, 200], heard.statuses()
+    yield {"id": heard[0].headers["x-request-id"], "outcome": "upstream_error", "status": 503}
+    yield usage(heard.id(), 7, 3)
+
+
+def engine_429():
+    """An engine's own refusal is passed on, and so is what it says of coming again."""
+    heard = Heard()
+    e = raises(openai.RateLimitError, lambda: playing(heard, "429", max_retries=2).chat.completions.create(model="cheap", messages=[]))
+    assert e.code == "insufficient_quota", e
+    assert len(heard) == 1, "x-should-retry: false of the engine did not reach the client"
+    yield {"id": heard.id(), "outcome": "upstream_error", "status": 429}
+
+
+def error_event():
+    heard, got = Heard(), []
+    e = raises(openai.APIError, lambda: got.extend(chunks_of(playing(heard, "error-event"))))
+    assert e.code == "context_length_exceeded" and "too long" in e.message and text_of(got) == "ab", (e, got)
+    yield usage(heard.id(), None, 2, outcome="upstream_error", stream=True)
+
+
+def engine_dies():
+    heard, got = Heard(), []
+    e = raises(openai.APIError, lambda: got.extend(chunks_of(playing(heard, "dies"))))
+    assert e.code == "upstream_cut" and text_of(got) == "ab", (e, got)
+    yield usage(heard.id(), None, 2, outcome="upstream_cut", stream=True)
+
+
+def closes_at_done():
+    """The engine holds its connection open after [DONE]: the client has all that it wants, and closes."""
+    heard, since = Heard(), time.monotonic()
+    got = list(chunks_of(playing(heard, "done"), stream_options={"include_usage": True}))
+    assert text_of(got) == "ab" and got[-1].usage.completion_tokens == 2, got
+    assert time.monotonic() - since < 10, "it waited for the end of the body"
+    yield usage(heard.id(), 7, 2, stream=True)
+
+
+def unicode_echo():
+    """The engine says what it was asked, whole and as a stream that is cut inside of characters."""
+    heard = Heard()
+    c = playing(heard, "echo")
+    ask = [{"role": "user", "content": UNICODE}]
+    whole = c.chat.completions.create(model="cheap", messages=ask)
+    assert whole.choices[0].message.content == UNICODE, ascii(whole.choices[0].message.content)
+    yield usage(heard.id(), whole.usage.prompt_tokens, whole.usage.completion_tokens)
+    got = text_of(chunks_of(c, messages=ask))
+    assert got == UNICODE, ascii(got)
+    yield usage(heard.id(), 7, len(UNICODE), stream=True)
+
+
+def image():
+    """Six megabytes in a content part arrive as they were sent, and are charged."""
+    heard = Heard()
+    content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": IMAGE, "detail": "low"}}]
+    ask = {"messages": [{"role": "user", "content": content}]}
+    r = playing(heard, "digest").chat.completions.create(model="cheap", **ask)
+    sent = heard[-1].request.content
+    assert r.choices[0].message.content == hashlib.sha256(sent).hexdigest() and len(sent) > 6 << 20, len(sent)
+    yield usage(heard.id(), 7, 3, request_bytes=len(sent))
+    heard.clear()
+    with client(heard).chat.completions.create(model=MODEL, **ask, max_tokens=4, stream=True, stream_options={"include_usage": True}) as s:
+        used = list(s)[-1].usage
+    assert used.prompt_tokens > 1 << 20, used
+    yield usage(heard.id(), used.prompt_tokens, 4, stream=True)
+
+
+def too_large():
+    """Above the limit nothing is passed on, and the client is told why, although it is still sending."""
+    heard = Heard()
+    ask = {"messages": [{"role": "user", "content": "x" * (LIMIT + 1)}]}
+    c = client(heard)
+    e = raises(openai.APIStatusError, lambda: c.chat.completions.create(model=MODEL, **ask))
+    assert e.status_code == 413 and e.code == "body_too_large", e
+    yield {"id": heard.id(), "outcome": "refused"}
+    r = c.chat.completions.create(**ASK, max_tokens=2)
+    yield usage(heard.id(), r.usage.prompt_tokens, 2)
+
+
+def long_connection():
+    """One connection serves hundreds of requests, also after it was idle."""
+    heard = Heard()
+    c = client(heard)
+    for i in range(200):
+        r = c.embeddings.create(model=MODEL, input=f"request {i}")
+        if i % 40 == 0:
+            yield usage(heard.id(), r.usage.prompt_tokens, 0, operation="embeddings")
+        if i == 100:
+            time.sleep(3)  # is idle
+    assert len(heard.ports()) == 1, heard.ports()
+
+
+def timeouts():
+    """The client gives up while it waits for a whole answer, and in the middle of a stream."""
+    heard = Heard()
+    c = client(heard, timeout=1)
+    mine = f"{CASES}gives-up-{time.time_ns()}"
+    raises(
+        openai.APITimeoutError,
+        lambda: c.chat.completions.create(**ASK, max_tokens=3000, extra_headers={"x-request-id": mine}),
+    )
+    yield {"client_id": mine, "outcome": "client_cut"}
+    got = []
+    # It is no API error that a stream's read raises, but httpx's own.
+    try:
+        got.extend(chunks_of(playing(heard, "stalls", timeout=1)))
+        raise AssertionError("the stream ended")
+    except Exception as e:
+        assert "timed out" in str(e).lower() or "timeout" in type(e).__name__.lower(), repr(e)
+    yield usage(heard.id(), None, 2, outcome="client_cut", stream=True)
+
+
+def together():
+    """Fifty streams at once in one event loop, each of a length of its own."""
+
+    async def one(c, i):
+        text, used = 0, None
+        async with await c.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": f"stream {i} " * (i + 1)}],
+            max_tokens=5 + i,
+            stream=True,
+            stream_options={"include_usage": True},
+        ) as s:
+            async for chunk in s:
+                used = chunk.usage or used
+                text += bool(chunk.choices and chunk.choices[0].delta.content)
+            id = s.response.headers["x-request-id"]
+        assert text == 5 + i == used.completion_tokens, (text, used)
+        return usage(id, used.prompt_tokens, used.completion_tokens, cached=used.prompt_tokens_details.cached_tokens, stream=True)
+
+    async def every():
+        async with openai.AsyncOpenAI(
+            base_url=URL + "/v1", api_key=KEY, max_retries=0, timeout=60, http_client=openai.DefaultAsyncHttpxClient(http2=HTTP2)
+        ) as c:
+            return await asyncio.gather(*(one(c, i) for i in range(50)))
+
+    yield from asyncio.run(every())
+
+
+if __name__ == "__main__":
+    run(
+        *(rate_limit, final_refusals, engine_first_503, engine_429, error_event, engine_dies, closes_at_done, unicode_echo),
+        *(image, long_connection, timeouts, together),
+        # httpx over HTTP/2 cannot hear an answer that comes while it is sending.
+        *(() if HTTP2 else (too_large,)),
+    )
