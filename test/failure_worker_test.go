@@ -1,0 +1,116 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spokegate/spokegate/usage"
+)
+
+// TestFailuresOfWorkers breaks what serves.
+func TestFailuresOfWorkers(t *testing.T) {
+	t.Parallel()
+	s := besiege(t, "failing-workers", nil, nil)
+	for _, f := range []fault{
+		{name: "client leaves before the first byte", breaks: leaveEarly},
+		{name: "worker drained", breaks: signals("worker", syscall.SIGTERM)},
+		{name: "shim killed", breaks: signals("worker", syscall.SIGKILL), may: []verdict{cutOff}, losesServed: true},
+		{name: "engine killed", breaks: signals("sim", syscall.SIGKILL), may: []verdict{told, refused}, losesServed: true},
+		{name: "no worker at all", breaks: noWorker, may: []verdict{cutOff, refused}, losesServed: true},
+	} {
+		s.suffers(t, f)
+	}
+}
+
+// signals sends a signal to the first process of a role, and waits until another is in its place and serves.
+func signals(role string, sig syscall.Signal) func(*testing.T, *siege) {
+	return func(t *testing.T, s *siege) {
+		u := s.ups[0]
+		victim := u.the(t, role)
+		if err := syscall.Kill(victim.pid, sig); err != nil {
+			t.Fatal(err)
+		}
+		recovers(t, u, role, victim)
+	}
+}
+
+// leaveEarly lets many clients leave while their requests are still being worked on: an answer in one piece takes two seconds
+// to its first byte. The engines notice within a second, and the records say so.
+func leaveEarly(t *testing.T, s *siege) {
+	const clients, most = 30, 600
+	u := s.ups[0]
+	var all sync.WaitGroup
+	for i := range clients {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(150+10*i)*time.Millisecond)
+			defer cancel()
+			body := fmt.Sprintf(`{"model":"sim-small","max_tokens":%d,"messages":[{"role":"user","content":"early %d"}]}`, most, i)
+			if r, err := protocols[i%2].send(ctx, u.listen, post(u.key("leaver"), "/v1/chat/completions", body)); err == nil {
+				t.Errorf("an answer of %d tokens within a moment: %v", most, r)
+			}
+		})
+	}
+	all.Wait()
+	gone := time.Now()
+	eventually(t, journalPatience, func() error {
+		entries, accounts, found := s.entries(t), u.accounts(t), 0
+		for id, e := range entries {
+			if len(e.admitted) == 0 || e.admitted[0].GetKey() != "leaver" {
+				continue
+			}
+			found++
+			if len(e.usage) != 1 || e.usage[0].GetOutcome() != usage.OutcomeClientCut {
+				return fmt.Errorf("%s is journaled as %v", id, e.usage)
+			}
+			for _, a := range accounts[id] {
+				if a.Running || !a.Cut || a.Generated >= most {
+					return fmt.Errorf("the engine says %+v, %v after the client left", a, time.Since(gone))
+				}
+			}
+		}
+		if found == 0 {
+			return fmt.Errorf("none of %d was admitted", clients)
+		}
+		return nil
+	})
+}
+
+// noWorker kills all shims while nobody starts them again: requests get 503 in the right form.
+func noWorker(t *testing.T, s *siege) {
+	u := s.ups[0]
+	up := u.cmd.Process
+	if err := up.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = up.Signal(syscall.SIGCONT) }()
+	for _, p := range u.role("worker") {
+		p.kill()
+	}
+	// Nobody has collected the dead; the door must have noticed by itself.
+	refusals := 0
+	eventually(t, 10*time.Second, func() error {
+		r, err := sendHTTP1(t.Context(), u.listen, post(u.key("main"), "/v1/chat/completions", oneToken))
+		if err != nil || r.status != http.StatusServiceUnavailable {
+			refusals = 0
+			return fmt.Errorf("want 503, got %v %v", err, r)
+		}
+		if err := checkRefusal(r, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		if refusals++; refusals < 10 {
+			return fmt.Errorf("only %d in a row", refusals)
+		}
+		return nil
+	})
+	u.knows(t, "sim", 0)
+	if err := up.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	u.knows(t, "sim", 3)
+	recovers(t, u, "worker", process{})
+}
