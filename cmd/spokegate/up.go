@@ -107,7 +107,7 @@ func (s *site) workers(u upFlags) []*child {
 		endpoint := s.endpoints[i%len(s.endpoints)]
 		name := fmt.Sprintf("worker-%d", i+1)
 		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
-			"-doors", "unix:" + filepath.Join(s.dir, "run", "fleet.sock"), "-join-token-file", s.joinToken, "-drain", u.drain.String(),
+			"-doors", u.door.fleetListen, "-join-token-file", s.joinToken, "-drain", u.drain.String(),
 			"-ops", "127.0.0.1:0", "-kafka", u.door.kafka, "-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
 		if u.attach != "" {
 			args = append(args, "-attach", u.attach)

@@ -210,12 +210,22 @@ func (s *site) writeRunFiles(u *upFlags) error {
 	if err := os.WriteFile(s.bootstrap, boot, 0o600); err != nil {
 		return err
 	}
-	var token [32]byte
-	_, _ = rand.Read(token[:]) // never fails: see crypto/rand
-	if err := os.WriteFile(s.joinToken, []byte(hex.EncodeToString(token[:])+"\n"), 0o600); err != nil {
+	if err := s.ensureToken(u.door.joinTokenFile); err != nil {
 		return err
 	}
 	return s.writeEnv(u.door.url())
+}
+
+// ensureToken takes the user's join token, or makes one for this run.
+func (s *site) ensureToken(given string) error {
+	if given != "" {
+		s.joinToken = given
+		_, err := readToken(given)
+		return err
+	}
+	var token [32]byte
+	_, _ = rand.Read(token[:]) // never fails: see crypto/rand
+	return os.WriteFile(s.joinToken, []byte(hex.EncodeToString(token[:])+"\n"), 0o600)
 }
 
 // writeEnv tells scripts and SDKs where the door is. It holds the demo's key, so it is for this user only.
