@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -280,71 +279,4 @@ func goLongConnection(t *testing.T, s clientSite) {
 	if n := h.dials.Load(); n != 1 {
 		t.Errorf("it took %d connections", n)
 	}
-}
-
-// TestClientDrain stops workers in order, one after the other, while clients go on: those that find nobody are told when to
-// come again, and their own retries succeed.
-func TestClientDrain(t *testing.T) {
-	t.Parallel()
-	u := ownUp(t, "clients-drain", upOptions{policy: clientsPolicy(), rates: ratesFile(t), workers: 1})
-	s := clientSite{up: u, url: "http://" + u.listen}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var mu sync.Mutex
-	var clients sync.WaitGroup
-	told, retried := []clientSaid{}, 0
-	for i := range 3 {
-		clients.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				var h heardBy
-				client := s.goClient(t, "main", &h, option.WithMaxRetries(20))
-				got, err := client.Chat.Completions.New(t.Context(), chatParams("sim-small", int64(10+i)))
-				mu.Lock()
-				if err != nil {
-					t.Errorf("client %d, request %d: %v after %v", i, n, err, h.statuses())
-				} else {
-					told = append(told, clientSaid{ID: h.id(), Outcome: usage.OutcomeComplete, Prompt: &got.Usage.PromptTokens, Completion: &got.Usage.CompletionTokens})
-					retried += len(h.answers) - 1
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	served := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(told)
-	}
-	eventually(t, startPatience, func() error {
-		if served() < 10 {
-			return fmt.Errorf("%d requests were served", served())
-		}
-		return nil
-	})
-	victim := u.the(t, "worker")
-	if err := syscall.Kill(victim.pid, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, startPatience, func() error {
-		if victim.alive() {
-			return errors.New("the worker runs on")
-		}
-		return nil
-	})
-	before := served()
-	eventually(t, startPatience, func() error {
-		if served() < before+10 {
-			return fmt.Errorf("%d requests were served after the worker had gone", served()-before)
-		}
-		return nil
-	})
-	cancel()
-	clients.Wait()
-	for _, one := range told {
-		one.compare(t, u.ledger)
-	}
-	if retried == 0 {
-		t.Error("no client had to come again: the test proves nothing")
-	}
-	t.Logf("%d requests, %d retries", len(told), retried)
 }

@@ -105,6 +105,19 @@ def tools():
     yield of(streamed.usage, heard.id(), stream=True)
 
 
+def beta():
+    """Beta calls go to the same path; earlier clients add a query. Counting without an answer is not served."""
+    heard = Heard()
+    r = client(heard).beta.messages.create(
+        **ASK, max_tokens=4, betas=["some-beta-2026-01-01"], extra_query={"beta": "true"}
+    )
+    assert heard[-1].request.url.query == b"beta=true", heard[-1].request.url
+    yield of(r.usage, heard.id())
+    heard.clear()
+    raises(anthropic.NotFoundError, lambda: client(heard).messages.count_tokens(**ASK))
+    yield {"id": heard.id(), "outcome": "refused"}
+
+
 def image():
     heard = Heard()
     source = {"type": "base64", "media_type": "image/png", "data": IMAGE.partition(",")[2]}
@@ -131,7 +144,10 @@ def errors():
 
 def too_large():
     heard = Heard()
-    e = raises(anthropic.ContentTooLargeError, lambda: client(heard).messages.create(**ASK, system="x" * (LIMIT + 1), max_tokens=1))
+    e = raises(
+        anthropic.ContentTooLargeError,
+        lambda: client(heard).messages.create(**ASK, system="x" * (LIMIT + 1), max_tokens=1),
+    )
     assert e.body["error"]["message"] and len(heard) == 1, e
     yield {"id": heard.id(), "outcome": "refused"}
 
@@ -197,7 +213,9 @@ def unicode_echo():
 def together():
     async def one(c, i):
         heard = Heard()
-        async with c.messages.stream(model=MODEL, messages=[{"role": "user", "content": f"stream {i} " * (i + 1)}], max_tokens=5 + i) as s:
+        async with c.messages.stream(
+            model=MODEL, messages=[{"role": "user", "content": f"stream {i} " * (i + 1)}], max_tokens=5 + i
+        ) as s:
             r = await s.get_final_message()
             heard.append(s.response)
         assert r.usage.output_tokens == 5 + i, r
@@ -205,7 +223,9 @@ def together():
 
     async def every():
         http = anthropic.DefaultAsyncHttpxClient(http2=HTTP2)
-        async with anthropic.AsyncAnthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=60, http_client=http) as c:
+        async with anthropic.AsyncAnthropic(
+            base_url=URL, api_key=KEY, max_retries=0, timeout=60, http_client=http
+        ) as c:
             return await asyncio.gather(*(one(c, i) for i in range(20)))
 
     yield from asyncio.run(every())
@@ -213,7 +233,7 @@ def together():
 
 if __name__ == "__main__":
     run(
-        *(create, keys, stream, left, tools, image, errors, rate_limit),
+        *(create, keys, stream, left, tools, beta, image, errors, rate_limit),
         *(engine_first_503, error_event, unicode_echo, together),
         # httpx over HTTP/2 cannot hear an answer that comes while it is sending.
         *(() if HTTP2 else (too_large,)),

@@ -91,9 +91,14 @@ def tools():
     yield of(r)
     call = r.tool_calls[0]
     result = weather.invoke(call)
-    assert call["name"] == "weather" and isinstance(result, ToolMessage) and result.content.startswith("blue"), (r, result)
+    assert call["name"] == "weather" and isinstance(result, ToolMessage) and result.content.startswith("blue"), (
+        r,
+        result,
+    )
     end = model(heard, max_tokens=9).bind_tools([weather]).invoke([*ASK, r, result])
-    assert end.content and not end.tool_calls and end.usage_metadata["input_tokens"] > r.usage_metadata["input_tokens"], end
+    assert (
+        end.content and not end.tool_calls and end.usage_metadata["input_tokens"] > r.usage_metadata["input_tokens"]
+    ), end
     yield of(end)
     heard.clear()
     streamed = whole(list(model(heard, stream_usage=True).bind_tools([weather], tool_choice="weather").stream(ASK)))
@@ -145,7 +150,9 @@ def image():
 def embeddings():
     heard = Heard()
     http = openai.DefaultHttpxClient(http2=HTTP2, event_hooks={"response": [heard]})
-    e = OpenAIEmbeddings(model=MODEL, base_url=URL + "/v1", api_key=KEY, http_client=http, check_embedding_ctx_length=False)
+    e = OpenAIEmbeddings(
+        model=MODEL, base_url=URL + "/v1", api_key=KEY, http_client=http, check_embedding_ctx_length=False
+    )
     assert len(e.embed_documents(["one", "two"])[1]) == 64
     yield usage(heard.id(), heard[-1].json()["usage"]["prompt_tokens"], 0, operation="embeddings")
 

@@ -43,9 +43,7 @@ def chat():
 
 def stream():
     text, used = "", None
-    with client.chat.completions.create(
-        **ASK, max_tokens=30, stream=True, stream_options={"include_usage": True}
-    ) as s:
+    with client.chat.completions.create(**ASK, max_tokens=30, stream=True, stream_options={"include_usage": True}) as s:
         for chunk in s:
             assert used is None, "something follows the usage"
             used = chunk.usage
@@ -72,14 +70,20 @@ def called(message):
 
 def answered(message):
     """The messages after a call: the call, its result, and a question."""
-    return [*ASK["messages"], message, {"role": "tool", "tool_call_id": called(message).id, "content": '{"sky":"blue"}'}]
+    return [
+        *ASK["messages"],
+        message,
+        {"role": "tool", "tool_call_id": called(message).id, "content": '{"sky":"blue"}'},
+    ]
 
 
 def tools():
     r = client.chat.completions.create(**ASK, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
     assert r.choices[0].finish_reason == "tool_calls", r
     yield of(r.usage)
-    end = client.chat.completions.create(model=MODEL, messages=answered(r.choices[0].message), tools=TOOLS, max_tokens=9)
+    end = client.chat.completions.create(
+        model=MODEL, messages=answered(r.choices[0].message), tools=TOOLS, max_tokens=9
+    )
     assert end.choices[0].message.content and end.usage.prompt_tokens > r.usage.prompt_tokens, end
     yield of(end.usage)
 
@@ -100,9 +104,7 @@ def structured():
     r = client.chat.completions.parse(**ASK, response_format=Event)
     assert isinstance(r.choices[0].message.parsed, Event), r
     yield of(r.usage)
-    with client.chat.completions.stream(
-        **ASK, response_format=Event, stream_options={"include_usage": True}
-    ) as s:
+    with client.chat.completions.stream(**ASK, response_format=Event, stream_options={"include_usage": True}) as s:
         for _ in s:
             pass
         streamed = s.get_final_completion()
@@ -121,6 +123,15 @@ def embeddings():
     pairs = zip(many.data[1].embedding, plain.data[1].embedding, strict=True)
     assert all(abs(a - b) < 1e-6 for a, b in pairs), (many, plain)
     yield of(plain.usage, operation="embeddings")
+
+
+def token_ids():
+    """What was made of tokens by the client, as LangChain's embeddings do."""
+    ids = client.embeddings.create(model=MODEL, input=[[1, 2, 3], [4]])
+    assert ids.usage.prompt_tokens == 4, ids.usage
+    yield of(ids.usage, operation="embeddings")
+    r = client.completions.create(model=MODEL, prompt=[1, 2, 3], max_tokens=3)
+    yield of(r.usage, operation="completions")
 
 
 def completions():
@@ -170,12 +181,14 @@ def response_tools():
 
 
 def unicode():
-    r = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": told.UNICODE * 50}], max_tokens=5)
+    r = client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": told.UNICODE * 50}], max_tokens=5
+    )
     yield of(r.usage)
 
 
 if __name__ == "__main__":
     run(
-        *(chat, stream, stream_without_usage, tools, tools_in_a_stream, structured, embeddings, completions),
+        *(chat, stream, stream_without_usage, tools, tools_in_a_stream, structured, embeddings, token_ids, completions),
         *(responses, response_tools, unicode),
     )

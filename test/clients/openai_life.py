@@ -56,7 +56,9 @@ def rate_limit():
     yield usage(heard.id(), last.parse().usage.prompt_tokens, 1)
     heard.clear()
     impatient = client(heard, RATED_KEY)
-    e = raises(openai.RateLimitError, lambda: [impatient.chat.completions.create(**ASK, max_tokens=1) for _ in range(10)])
+    e = raises(
+        openai.RateLimitError, lambda: [impatient.chat.completions.create(**ASK, max_tokens=1) for _ in range(10)]
+    )
     assert e.code == "rate_limit_exceeded" and e.request_id == heard.id(), e
     yield {"id": heard.id(), "outcome": "refused"}
 
@@ -87,7 +89,10 @@ def engine_first_503():
 def engine_429():
     """An engine's own refusal is passed on, and so is what it says of coming again."""
     heard = Heard()
-    e = raises(openai.RateLimitError, lambda: playing(heard, "429", max_retries=2).chat.completions.create(model="cheap", messages=[]))
+    e = raises(
+        openai.RateLimitError,
+        lambda: playing(heard, "429", max_retries=2).chat.completions.create(model="cheap", messages=[]),
+    )
     assert e.code == "insufficient_quota", e
     assert len(heard) == 1, "x-should-retry: false of the engine did not reach the client"
     yield {"id": heard.id(), "outcome": "upstream_error", "status": 429}
@@ -132,14 +137,19 @@ def unicode_echo():
 def image():
     """Six megabytes in a content part arrive as they were sent, and are charged."""
     heard = Heard()
-    content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": IMAGE, "detail": "low"}}]
+    content = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": IMAGE, "detail": "low"}},
+    ]
     ask = {"messages": [{"role": "user", "content": content}]}
     r = playing(heard, "digest").chat.completions.create(model="cheap", **ask)
     sent = heard[-1].request.content
     assert r.choices[0].message.content == hashlib.sha256(sent).hexdigest() and len(sent) > 6 << 20, len(sent)
     yield usage(heard.id(), 7, 3, request_bytes=len(sent))
     heard.clear()
-    with client(heard).chat.completions.create(model=MODEL, **ask, max_tokens=4, stream=True, stream_options={"include_usage": True}) as s:
+    with client(heard).chat.completions.create(
+        model=MODEL, **ask, max_tokens=4, stream=True, stream_options={"include_usage": True}
+    ) as s:
         used = list(s)[-1].usage
     assert used.prompt_tokens > 1 << 20, used
     yield usage(heard.id(), used.prompt_tokens, 4, stream=True)
@@ -190,6 +200,36 @@ def timeouts():
     yield usage(heard.id(), None, 2, outcome="client_cut", stream=True)
 
 
+def cancelled():
+    """A task is cancelled in mid-stream; the client goes on with the others."""
+
+    async def main():
+        http = openai.DefaultAsyncHttpxClient(http2=HTTP2)
+        async with openai.AsyncOpenAI(
+            base_url=URL + "/v1", api_key=KEY, max_retries=0, timeout=60, http_client=http
+        ) as c:
+            begun = asyncio.Event()
+            id = ""
+
+            async def endless():
+                nonlocal id
+                async with await c.chat.completions.create(**ASK, max_tokens=3000, stream=True) as s:
+                    id = s.response.headers["x-request-id"]
+                    async for _ in s:
+                        begun.set()
+
+            task = asyncio.create_task(endless())
+            await begun.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            r = await c.chat.completions.with_raw_response.create(**ASK, max_tokens=3)
+            return id, r.headers["x-request-id"], r.parse().usage
+
+    id, next_id, used = asyncio.run(main())
+    yield {"id": id, "outcome": "client_cut", "stream": True}
+    yield usage(next_id, used.prompt_tokens, used.completion_tokens)
+
+
 def together():
     """Fifty streams at once in one event loop, each of a length of its own."""
 
@@ -207,11 +247,17 @@ def together():
                 text += bool(chunk.choices and chunk.choices[0].delta.content)
             id = s.response.headers["x-request-id"]
         assert text == 5 + i == used.completion_tokens, (text, used)
-        return usage(id, used.prompt_tokens, used.completion_tokens, cached=used.prompt_tokens_details.cached_tokens, stream=True)
+        return usage(
+            id, used.prompt_tokens, used.completion_tokens, cached=used.prompt_tokens_details.cached_tokens, stream=True
+        )
 
     async def every():
         async with openai.AsyncOpenAI(
-            base_url=URL + "/v1", api_key=KEY, max_retries=0, timeout=60, http_client=openai.DefaultAsyncHttpxClient(http2=HTTP2)
+            base_url=URL + "/v1",
+            api_key=KEY,
+            max_retries=0,
+            timeout=60,
+            http_client=openai.DefaultAsyncHttpxClient(http2=HTTP2),
         ) as c:
             return await asyncio.gather(*(one(c, i) for i in range(50)))
 
@@ -220,8 +266,17 @@ def together():
 
 if __name__ == "__main__":
     run(
-        *(rate_limit, final_refusals, engine_first_503, engine_429, error_event, engine_dies, closes_at_done, unicode_echo),
-        *(image, long_connection, timeouts, together),
+        *(
+            rate_limit,
+            final_refusals,
+            engine_first_503,
+            engine_429,
+            error_event,
+            engine_dies,
+            closes_at_done,
+            unicode_echo,
+        ),
+        *(image, long_connection, timeouts, cancelled, together),
         # httpx over HTTP/2 cannot hear an answer that comes while it is sending.
         *(() if HTTP2 else (too_large,)),
     )
