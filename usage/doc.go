@@ -23,8 +23,8 @@
 // record, tries for ever, and after a crash at any moment resumes at the last acknowledged record that it has noted (at most
 // a quarter of a second before the crash). So Kafka may have a record twice, with the same id, and never misses one. What Kafka
 // refuses for good (too large for its topic), or what is damaged on disk, does not hold up the rest: it is counted, logged
-// and kept in aside.jsonl. A topic that is missing or forbidden does hold up the rest, as an outage does: nothing is lost,
-// the spool grows to its bound, and an alert on the lag tells.
+// and kept in aside.jsonl. A topic that is missing or forbidden does hold up the rest, as an outage does, and as a folder does
+// that cannot be locked: nothing is lost, the spool grows to its bound, and an alert on the lag tells.
 //
 // Records of one team and kind stay in order in their partition, but for those sent twice. Memory is bounded by a few chunks
 // of 1 MiB. A shipped segment stays for ForwarderConfig.KeepFor or KeepBytes. To ship a journal again, to another cluster

@@ -61,15 +61,17 @@ func NewForwarder(cfg ForwarderConfig) (*Forwarder, error) {
 	return f, nil
 }
 
-// Run ships until ctx is done and returns nil then, having saved up to where all is acknowledged. It fails only when the
-// folder cannot be had: it cannot be made, or another forwarder is at it.
-func (f *Forwarder) Run(ctx context.Context) error {
-	lock, err := claimShipping(f.dir)
-	if err != nil {
-		return fmt.Errorf("shipping of %s: %w", f.cfg.Source, err)
+// Run ships until ctx is done and returns then, having saved up to where all is acknowledged. A folder that cannot be had,
+// because the disk is full or another forwarder is at it, is like a Kafka that is away: Status tells, and it is tried again.
+func (f *Forwarder) Run(ctx context.Context) {
+	defer func() { f.metrics.lag.Sub(float64(f.progress.setLag(0))) }() // no longer this process's to watch
+	lock := f.claim(ctx)
+	if lock == nil {
+		return
 	}
 	defer lock.Close()
 	defer f.broker.reset()
+	var err error
 	f.saved, err = loadPosition(f.dir)
 	if err != nil {
 		f.log.Warn("where shipping had come to cannot be read; all that is there is shipped again", "err", err)
@@ -85,7 +87,26 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	}
 	reading.Go(func() { f.read(ctx, f.saved, empty, full) })
 	f.run(ctx, empty, full)
-	return nil
+}
+
+// claim returns the lock on the folder, or nil when ctx is done before it can be had.
+func (f *Forwarder) claim(ctx context.Context) *os.File {
+	for wait := f.cfg.wait; ; wait = min(2*wait, f.cfg.waitMax) {
+		lock, err := claimShipping(f.dir)
+		if err == nil {
+			f.recovered()
+			return lock
+		}
+		at, _ := loadPosition(f.dir) // only to measure: it is loaded again, and told, under the lock
+		f.progress.start(at)
+		if list, err := segments(f.dir); err == nil {
+			f.measure(list)
+		}
+		f.failing(err, time.Now())
+		if !sleep(ctx, wait) {
+			return nil
+		}
+	}
 }
 
 func (f *Forwarder) run(ctx context.Context, empty chan<- *chunk, full <-chan *chunk) {
@@ -98,7 +119,6 @@ func (f *Forwarder) run(ctx context.Context, empty chan<- *chunk, full <-chan *c
 		case <-tick.C:
 		case <-ctx.Done():
 			f.save()
-			f.metrics.lag.Sub(float64(f.progress.setLag(0))) // no longer this process's to watch
 			return
 		}
 		f.tidy(time.Now())
@@ -174,12 +194,16 @@ func (f *Forwarder) tidy(now time.Time) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	lag := f.progress.lagIn(list)
-	f.metrics.lag.Add(float64(lag - f.progress.setLag(lag)))
+	f.measure(list)
 	if turned || now.Sub(f.kept) >= time.Minute {
 		f.kept = now
 		f.keep(list, now)
 	}
+}
+
+func (f *Forwarder) measure(list []segment) {
+	lag := f.progress.lagIn(list)
+	f.metrics.lag.Add(float64(lag - f.progress.setLag(lag)))
 }
 
 // keep removes the oldest segments that were shipped whole, but for those that shall stay a while.

@@ -3,6 +3,8 @@ package usage
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,17 +31,42 @@ func TestDrainWaitsForKafka(t *testing.T) {
 	until(t, "a lag of 0", func() bool { st := f.Status(); return st.LagBytes == 0 && st.Err == "" })
 }
 
-func TestSecondForwarderIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	cfg := fakeConfig(t, dir, newFakeBroker(1, 0))
-	first, _ := forward(t, cfg)
-	drain(t, first)
-	second, err := NewForwarder(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("two forwarders: %v", err)
+// A folder that cannot be had is told, with what waits in it, and tried again until it can.
+func TestForwarderWaitsForItsFolder(t *testing.T) {
+	for _, c := range []struct {
+		name, says string
+		block      func(t *testing.T, cfg ForwarderConfig) (unblock func())
+	}{
+		{"another forwarder", "in use by another process", func(t *testing.T, cfg ForwarderConfig) func() {
+			cfg.broker = newFakeBroker(2, 100) // it ships nothing
+			f, stop := forward(t, cfg)
+			until(t, "the other one is at it", func() bool { return strings.Contains(f.Status().Err, errBroker.Error()) })
+			return stop
+		}},
+		{"no lock can be made", "shipped.lock", func(t *testing.T, cfg ForwarderConfig) func() {
+			path := filepath.Join(cfg.Dir, "door_main", "shipped.lock")
+			if err := os.Mkdir(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			return func() { _ = os.Remove(path) }
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			requestJournal(t, dir, 5, Options{})
+			cfg := fakeConfig(t, dir, newFakeBroker(1, 0))
+			unblock := c.block(t, cfg)
+			f, _ := forward(t, cfg)
+			until(t, "it says why it does not ship", func() bool { return strings.Contains(f.Status().Err, c.says) })
+			if st := f.Status(); st.Since.IsZero() || st.LagBytes == 0 || st.Shipped != 0 {
+				t.Errorf("%+v", st)
+			}
+			unblock()
+			drain(t, f)
+			if st := f.Status(); st.Err != "" || st.Shipped != 10 {
+				t.Errorf("%+v", st)
+			}
+		})
 	}
 }
 

@@ -108,7 +108,7 @@ func shipper(dir string) {
 			}
 			fmt.Println("shipping")
 		}()
-		err = f.Run(context.Background())
+		f.Run(context.Background())
 	}
 	fmt.Println(err)
 	os.Exit(1)

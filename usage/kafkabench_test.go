@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,15 +57,13 @@ func shipOnce(b *testing.B, k *realKafka, dir, prefix string) time.Duration {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
+	var running sync.WaitGroup
 	start := time.Now()
-	go func() { done <- f.Run(ctx) }()
+	running.Go(func() { f.Run(ctx) })
 	drain(b, f)
 	took := time.Since(start)
 	cancel()
-	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
+	running.Wait()
 	return took
 }
 

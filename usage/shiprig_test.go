@@ -72,11 +72,7 @@ func forward(t testing.TB, cfg ForwarderConfig) (f *Forwarder, stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() {
-		if err := f.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	running.Go(func() { f.Run(ctx) })
 	stop = func() { cancel(); running.Wait() }
 	t.Cleanup(stop)
 	return f, stop

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,8 +19,7 @@ import (
 type journal struct {
 	spool   *usage.Spool
 	forward *usage.Forwarder // nil: records stay on this disk
-	stop    context.CancelFunc
-	stopped chan error
+	stop    func()           // ends what ships, and waits for it
 }
 
 func kafkaFlag(f *flag.FlagSet, brokers *string) {
@@ -41,9 +40,11 @@ func openJournal(dir, source, kafka string, reg *prometheus.Registry, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	j.stop, j.stopped = stop, make(chan error, 1)
-	go func() { j.stopped <- j.forward.Run(ctx) }()
+	// It outlives the role's other parts, so that what they journal at their end is shipped too.
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { j.forward.Run(ctx) })
+	j.stop = func() { cancel(); running.Wait() }
 	return j, nil
 }
 
@@ -55,7 +56,7 @@ func (j *journal) close(ctx context.Context) error {
 	}
 	_ = j.forward.Drain(ctx)
 	j.stop()
-	return errors.Join(err, <-j.stopped)
+	return err
 }
 
 // note says what a reader of /readyz should know; responses go on all the same.
