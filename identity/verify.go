@@ -9,8 +9,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Verifier checks contexts at one worker. It remembers each admission for as long as its context could be used again,
-// so its memory is bounded by the requests of Life + 2 × Skew.
+// Verifier checks contexts at one worker. It remembers each admission for as long as its context could be used again, and
+// up to as long once more: its memory is bounded by the requests of twice Life + 2 × Skew.
 type Verifier struct {
 	endpoint string
 

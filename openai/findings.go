@@ -65,7 +65,7 @@ func (f *findings) str(op Op, s slot, kept []byte, some bool) {
 	case s == errorObject:
 		f.failed = f.failed || some
 	case s == errorCode:
-		f.cut = f.cut || string(kept) == "upstream_cut"
+		f.cut = f.cut || string(kept) == CodeUpstreamCut
 	case s == eventType || s == objectType:
 		f.event(op, s, kept)
 	}

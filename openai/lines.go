@@ -3,9 +3,8 @@ package openai
 import "bytes"
 
 const (
-	shimComment = "spokegate-usage " // what a worker's shim writes after the colon of its comments, before the JSON
-	doneMark    = "[DONE]"
-	byteOrder   = "\xEF\xBB\xBF"
+	doneMark  = "[DONE]"
+	byteOrder = "\xEF\xBB\xBF"
 )
 
 // lines cuts an event stream into lines and fields as the SSE standard says: lines end with LF, CR or CRLF, a byte order mark may come first, one
@@ -14,7 +13,7 @@ type lines struct {
 	part  part
 	name  [5]byte // of the field; no field that matters is longer
 	size  int     // of the name; above len(name): too long
-	match int     // how far the comment follows shimComment
+	match int     // how far the comment follows UsageComment
 	cr    bool    // the last byte was a CR: an LF after it belongs to it
 	order int     // how much of the byte order mark was seen; above its length: it is past
 	mark  int     // how far the event's data follows doneMark; -1: not
@@ -33,7 +32,7 @@ const (
 	beforeKind
 	inKind
 	beforeComment
-	inComment // still following shimComment
+	inComment // still following UsageComment
 	inNote    // its JSON
 	rest      // of no interest
 )
@@ -188,11 +187,11 @@ func (l *lines) followDone(p []byte) {
 // follow compares a comment with what a shim writes.
 func (l *lines) follow(p []byte, m *Meter) []byte {
 	for i, c := range p {
-		if c != shimComment[l.match] {
+		if c != UsageComment[l.match] {
 			l.part = rest
 			return p[i:]
 		}
-		if l.match++; l.match == len(shimComment) {
+		if l.match++; l.match == len(UsageComment) {
 			l.part = inNote
 			m.note.reset(m.op, comment)
 			return p[i+1:]

@@ -1,5 +1,12 @@
 package openai
 
+// What a worker's shim writes into a response, and a door's meter reads.
+const (
+	EventStream     = "text/event-stream" // the content type of a stream, just so
+	CodeUpstreamCut = "upstream_cut"      // the reserved code of the error that ends a stream which the engine broke off
+	UsageComment    = "spokegate-usage "  // begins a comment line of a stream, after ": "; usage as a JSON object follows
+)
+
 // Meter reads the response to one request as it passes by. The bytes may be cut anywhere, also inside a UTF-8 sequence, without a difference to the
 // report. It keeps a few hundred bytes, never an event, and up to maxChoices counters where a response has several choices. Not safe for
 // concurrent use.

@@ -9,7 +9,7 @@ type Report struct {
 	Events      int64    // events of a stream that carried generated content
 	Terminal    bool     // [DONE], message_stop, response.completed, .incomplete or .failed; for JSON: the whole value was seen
 	Failed      bool     // an error event or an error object, also when UpstreamCut
-	UpstreamCut bool     // an error event with the reserved code upstream_cut
+	UpstreamCut bool     // an error event with CodeUpstreamCut
 	CountedFrom string   // engine: reported by it; events: Completion was counted from what passed; none
 	Anomalies   []string // facts to doubt: bad_usage, bad_json, cached_above_prompt, reasoning_above_completion
 }

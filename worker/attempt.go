@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -36,8 +37,9 @@ type attempt struct {
 	began   time.Time
 	span    trace.Span // nil: no tracing
 
-	body    []byte
-	request *openai.Request // nil: the body did not arrive
+	body     []byte          // until the engine is asked
+	received int64           // bytes of it
+	request  *openai.Request // nil: the body did not arrive
 
 	status    int // told to the client; 0: none
 	first     time.Time
@@ -54,9 +56,9 @@ func newAttempt(w *Worker, op openai.Op, trusted identity.Context, r *http.Reque
 	return &attempt{w: w, op: op, trusted: trusted, number: attemptOf(r.Header), began: time.Now()}
 }
 
-// read takes the whole body in. err: the client has left.
+// read takes the whole body in, up to the deadline that the connection has. err: the client has left.
 func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai.Error, err error) {
-	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != "application/json" {
+	if mediaType(r.Header) != "application/json" {
 		return openai.UnsupportedMediaType(r.Header.Get("Content-Type")), nil
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
@@ -66,18 +68,21 @@ func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai
 	if r.ContentLength > limit {
 		return openai.BodyTooLarge(limit), nil
 	}
-	// A deadline of its own, lifted again: the server would take a late read for a client that has left.
-	rc := http.NewResponseController(rw)
-	_ = rc.SetReadDeadline(time.Now().Add(a.w.cfg.BodyTimeout))
 	a.body, err = readAll(http.MaxBytesReader(rw, r.Body, limit), r.ContentLength)
-	_ = rc.SetReadDeadline(time.Time{})
+	a.received = int64(len(a.body))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		return openai.BodyTooLarge(limit), nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		rw.Header().Set("Connection", "close")
+		return &openai.Error{Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "request_timeout",
+			Message: "The request took too long to arrive."}, nil
 	case err != nil:
 		return nil, err
 	}
+	// The server would take a late read for a client that has left.
+	_ = http.NewResponseController(rw).SetReadDeadline(time.Time{})
 	if a.request, refused = openai.Scan(a.op, a.body); refused != nil {
 		return refused, nil
 	}
@@ -85,6 +90,12 @@ func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai
 		return openai.ModelNotAllowed(a.request.Model), nil
 	}
 	return nil, nil
+}
+
+// mediaType is in lower case and without parameters; empty: there is none, or none that can be read.
+func mediaType(h http.Header) string {
+	media, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return media
 }
 
 // readAll reads to the end; length is what was announced, or below 0.
@@ -124,7 +135,7 @@ func (a *attempt) serve(rw http.ResponseWriter, r *http.Request) {
 func (a *attempt) cutBefore(rw http.ResponseWriter) {
 	a.outcome = upstreamCut
 	e := openai.Unavailable("The engine broke off before its answer.", retryAfter)
-	e.Code = "upstream_cut"
+	e.Code = openai.CodeUpstreamCut
 	a.fail(rw, e)
 }
 
@@ -142,11 +153,11 @@ func (a *attempt) relay(rw http.ResponseWriter, r *http.Request, resp *http.Resp
 		return
 	}
 	copyHeaders(rw.Header(), resp.Header)
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	media := mediaType(resp.Header)
 	switch {
 	case resp.StatusCode != http.StatusOK:
 		a.relayError(rw, r, resp, body)
-	case media == "text/event-stream":
+	case media == openai.EventStream:
 		a.relayStream(rw, r, resp, body)
 	default:
 		a.relayWhole(rw, r, media, body)
@@ -184,7 +195,7 @@ func (a *attempt) record() *usagev1.Record {
 		Admission: a.trusted.Admission, Key: a.trusted.Key, Team: a.trusted.Team, Model: a.trusted.Model,
 		Endpoint: a.trusted.Endpoint, Revision: a.trusted.Revision, Spoke: a.w.cfg.Spoke, Worker: a.w.cfg.Name,
 		Operation: a.op.String(), Attempt: a.number, Outcome: a.outcome, CountedFrom: usage.CountedNone,
-		RequestBytes: new(int64(len(a.body))), ResponseBytes: new(a.sent), EndedAt: timestamppb.Now(),
+		RequestBytes: new(a.received), ResponseBytes: new(a.sent), EndedAt: timestamppb.Now(),
 	}
 	if a.request != nil {
 		r.Stream = a.request.Stream

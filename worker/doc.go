@@ -9,8 +9,9 @@
 // A response's headers leave with its first whole event (or body), so an engine that dies before that is a 503 which the
 // door may try elsewhere, and nothing was promised to the client.
 //
-// Bounds: a request body is held whole (Config.MaxBody); of a response one event is held (maxEvent; a larger one passes
-// unchanged), or a JSON body up to maxWhole (a larger one streams). So memory is at most requests × (MaxBody + 1 MiB).
+// Bounds: a request body is held whole (Config.MaxBody), twice while the options are put in that ask for running usage; it
+// must arrive within Config.BodyTimeout. Of a response one event is held (maxEvent; a larger one passes unchanged), or a
+// JSON body up to maxWhole (a larger one streams). So a request that runs holds at most MaxBody and about 2 MiB.
 //
 // It does not limit, route or admit: a door did. It does not judge whether an engine that answers is well (later).
 package worker

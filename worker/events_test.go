@@ -143,7 +143,7 @@ func engineStream(rnd *rand.Rand, client bool) (with, without []byte) {
 func noComments(stream []byte) []byte {
 	var out []byte
 	for _, line := range bytes.SplitAfter(stream, []byte("\n")) {
-		if !bytes.HasPrefix(line, []byte(usageComment)) {
+		if !bytes.HasPrefix(line, []byte(": "+openai.UsageComment)) {
 			out = append(out, line...)
 			continue
 		}
@@ -175,10 +175,10 @@ func checkStream(t *testing.T, rnd *rand.Rand, client bool) {
 
 // commentsAtLines lets noComments find comments after a lone CR.
 func commentsAtLines(stream []byte) []byte {
-	marked := bytes.ReplaceAll(stream, []byte("\r"+usageComment), []byte("\r\x00\n"+usageComment))
+	marked := bytes.ReplaceAll(stream, []byte("\r"+": "+openai.UsageComment), []byte("\r\x00\n"+": "+openai.UsageComment))
 	var out []byte
 	for _, line := range bytes.SplitAfter(marked, []byte("\n")) {
-		if bytes.HasPrefix(line, []byte(usageComment)) {
+		if bytes.HasPrefix(line, []byte(": "+openai.UsageComment)) {
 			continue
 		}
 		out = append(out, bytes.ReplaceAll(line, []byte("\x00\n"), nil)...)

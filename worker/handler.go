@@ -23,9 +23,11 @@ const (
 // retryAfter is told with what another worker may serve.
 const retryAfter = time.Second
 
-// ServeHTTP serves one attempt: only with a valid context, and only while the engine is ready. What can be known without
-// using up the context is looked at first.
+// ServeHTTP serves one attempt: only with a valid context, and only while the engine is ready. A path or a worker that
+// serves nobody uses no context up; a body that is refused does.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	// A refusal too waits for the rest of its body, and no longer.
+	_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(w.cfg.BodyTimeout))
 	op, _, bad := openai.Route(r.Method, r.URL.Path)
 	if bad == nil && op == openai.Models {
 		bad = openai.UnknownURL(r.URL.Path) // the door answers these

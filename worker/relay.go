@@ -27,7 +27,7 @@ var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) {
 	meter := openai.NewMeter(a.op, true)
 	cutter := a.cutter()
-	rw.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+	rw.Header().Set("Content-Type", openai.EventStream) // and not as the engine spells it: the door's meter goes by it
 	buf := buffers.Get().(*[readSize]byte)
 	defer buffers.Put(buf)
 	var out []byte
@@ -125,16 +125,17 @@ func cutEvent(op openai.Op) []byte {
 	const message = "The engine broke off; the answer is not whole."
 	switch op {
 	case openai.Messages:
-		return []byte("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"" + message + "\",\"code\":\"upstream_cut\"}}\n\n")
+		return []byte("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"" + message + "\",\"code\":\"" + openai.CodeUpstreamCut + "\"}}\n\n")
 	case openai.Responses:
-		return []byte("event: error\ndata: {\"type\":\"error\",\"code\":\"upstream_cut\",\"message\":\"" + message +
-			"\",\"param\":null,\"error\":{\"message\":\"" + message + "\",\"type\":\"server_error\",\"param\":null,\"code\":\"upstream_cut\"}}\n\n")
+		return []byte("event: error\ndata: {\"type\":\"error\",\"code\":\"" + openai.CodeUpstreamCut + "\",\"message\":\"" + message +
+			"\",\"param\":null,\"error\":{\"message\":\"" + message + "\",\"type\":\"server_error\",\"param\":null,\"code\":\"" + openai.CodeUpstreamCut + "\"}}\n\n")
 	}
-	return []byte("data: {\"error\":{\"message\":\"" + message + "\",\"type\":\"server_error\",\"param\":null,\"code\":\"upstream_cut\"}}\n\n")
+	return []byte("data: {\"error\":{\"message\":\"" + message + "\",\"type\":\"server_error\",\"param\":null,\"code\":\"" + openai.CodeUpstreamCut + "\"}}\n\n")
 }
 
 // relayWhole passes one JSON value on.
 func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media string, body io.Reader) {
+	rw.Header().Set("Content-Type", "application/json")
 	meter := openai.NewMeter(a.op, false)
 	held, err := io.ReadAll(io.LimitReader(body, maxWhole))
 	meter.Write(held)
@@ -155,7 +156,6 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 		if err != nil {
 			a.anomalies = append(a.anomalies, "bad_body_end") // the value is whole all the same
 		}
-		rw.Header().Set("Content-Type", "application/json")
 		rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
 		a.endWhole(a.send(rw, held))
 	}

@@ -7,10 +7,8 @@ import (
 	"github.com/spokegate/spokegate/openai"
 )
 
-// usageComment begins the comment lines that carry running usage. Every SSE client skips them; a door's meter reads them.
-const usageComment = ": spokegate-usage "
-
 // stripper takes out of a stream the usage that the shim asked for and the client did not, and puts it into comments.
+// Every SSE client skips them; a door's meter reads them.
 //
 // "usage":null stays: the engines that write it do so unasked.
 type stripper struct {
@@ -96,7 +94,7 @@ func lineStart(event []byte, at int) int { return bytes.LastIndexAny(event[:at],
 
 // comment writes what the usage says as a comment line.
 func (c chunk) comment(out []byte) []byte {
-	out = append(out, usageComment...)
+	out = append(out, ": "+openai.UsageComment...)
 	begin := len(out)
 	add := func(name string, value []byte) {
 		if value[0] != '-' && (value[0] < '0' || value[0] > '9') {

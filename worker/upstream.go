@@ -25,6 +25,7 @@ var passedHeaders = []string{
 // outgoing is the request to the engine: same path, same body but for the stream options.
 func (a *attempt) outgoing(ctx context.Context, r *http.Request) *http.Request {
 	body := a.body
+	a.body = nil // what the engine gets is enough to hold
 	if countable(a.request) {
 		body = askRunningUsage(body, a.request)
 	}

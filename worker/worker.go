@@ -37,7 +37,7 @@ type Worker struct {
 	verifier  *identity.Verifier
 	keys      *keys
 	states    *states
-	metrics   *metrics
+	metrics   metrics
 	overdue   context.Context // done when the drain has timed out
 	abort     context.CancelCauseFunc
 }
@@ -54,9 +54,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w.keys = newKeys(w.verifier, cfg.keyLife)
 	w.overdue, w.abort = context.WithCancelCause(context.Background())
-	if w.metrics, err = newMetrics(cfg.Registerer, w.states.count); err != nil {
-		return nil, fmt.Errorf("worker: %w", err)
-	}
+	w.metrics = newMetrics(cfg.Registerer, w.states.count)
 	if w.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -168,7 +166,7 @@ func (w *Worker) server() *http.Server {
 	return &http.Server{
 		Handler: w, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4096},
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Hour, // longer than Envoy's hour, so that it is Envoy who closes an idle connection
+		IdleTimeout:       2 * time.Hour, // longer than the 30 s of Envoy's clusters, so that it is Envoy who closes an idle connection
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
 	}
