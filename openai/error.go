@@ -15,7 +15,6 @@ type Error struct {
 	Message string // for people; never holds a secret
 
 	RetryAfter time.Duration // when to come again; 0: not said
-	NoRetry    bool          // coming again is useless: SDKs are told not to
 }
 
 // Header is one response header; names are in lower case.
@@ -60,14 +59,11 @@ func (e *Error) anthropicType() string {
 }
 
 // Headers returns the headers that go with the body: content-type always; retry-after (whole seconds, rounded up) and retry-after-ms where a wait
-// is known; x-should-retry: false where coming again is useless; www-authenticate with a 401.
+// is known; www-authenticate with a 401.
 func (e *Error) Headers() []Header {
 	h := []Header{{"content-type", "application/json"}}
 	if e.Status == 401 {
 		h = append(h, Header{"www-authenticate", "Bearer"})
-	}
-	if e.NoRetry {
-		return append(h, Header{"x-should-retry", "false"})
 	}
 	if e.RetryAfter > 0 {
 		h = append(h,

@@ -23,10 +23,9 @@ func TestErrors(t *testing.T) {
 		{InvalidBody("n", "x"), "400 invalid_request_error invalid_body n", "invalid_request_error", ""},
 		{BodyTooLarge(32 << 20), "413 invalid_request_error body_too_large ", "invalid_request_error", ""},
 		{UnsupportedMediaType("text/plain"), "415 invalid_request_error unsupported_media_type ", "invalid_request_error", ""},
+		{RateLimited("x", time.Nanosecond), "429 requests rate_limit_exceeded ", "rate_limit_error", "retry-after=1 retry-after-ms=1"},
 		{RateLimited("x", 1500*time.Millisecond), "429 requests rate_limit_exceeded ", "rate_limit_error", "retry-after=2 retry-after-ms=1500"},
 		{ConcurrencyLimited("x", time.Second), "429 requests concurrency_limit_exceeded ", "rate_limit_error", "retry-after=1 retry-after-ms=1000"},
-		{TokensLimited("x", time.Nanosecond), "429 tokens rate_limit_exceeded ", "rate_limit_error", "retry-after=1 retry-after-ms=1"},
-		{QuotaExhausted("x"), "429 insufficient_quota insufficient_quota ", "rate_limit_error", "x-should-retry=false"},
 		{Overloaded("x", 0), "503 server_error overloaded ", "overloaded_error", "retry-after=1 retry-after-ms=1000"},
 		{Unavailable("x", 1<<63-1), "503 server_error unavailable ", "overloaded_error", "retry-after=9223372037 retry-after-ms=9223372036855"},
 	} {

@@ -17,12 +17,9 @@ func (t *taker) field(name string, v Span) *Error {
 		return t.streamOptions(v)
 	case "n":
 		return t.choices(v)
-	case "max_tokens":
-		return t.tokens(name, v, r.Op == Chat || r.Op == Completions || r.Op == Messages)
-	case "max_completion_tokens":
-		return t.tokens(name, v, r.Op == Chat)
-	case "max_output_tokens":
-		return t.tokens(name, v, r.Op == Responses)
+	case "max_tokens", "max_completion_tokens", "max_output_tokens":
+		_, _, err := t.integer(name, v)
+		return err
 	case "background":
 		return t.background(v)
 	}
@@ -73,19 +70,6 @@ func (t *taker) choices(v Span) *Error {
 	}
 	if n < 1 || n > MaxN {
 		return t.s.failAt(v.Start, "n", fmt.Sprintf("n must be 1 to %d", MaxN))
-	}
-	t.r.N = n
-	return nil
-}
-
-// tokens reads a limit. Where an operation knows two names for it and both are given, the larger counts: an engine may obey either.
-func (t *taker) tokens(name string, v Span, counts bool) *Error {
-	n, given, err := t.integer(name, v)
-	if err != nil || !given {
-		return err
-	}
-	if counts {
-		t.r.MaxTokens = max(t.r.MaxTokens, n)
 	}
 	return nil
 }

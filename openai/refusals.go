@@ -73,16 +73,6 @@ func ConcurrencyLimited(msg string, retry time.Duration) *Error {
 	return &Error{Status: 429, Type: "requests", Code: "concurrency_limit_exceeded", Message: msg, RetryAfter: wait(retry)}
 }
 
-// TokensLimited refuses a request over a limit of tokens a minute.
-func TokensLimited(msg string, retry time.Duration) *Error {
-	return &Error{Status: 429, Type: "tokens", Code: "rate_limit_exceeded", Message: msg, RetryAfter: wait(retry)}
-}
-
-// QuotaExhausted refuses a request whose quota is used up; SDKs are told not to come again.
-func QuotaExhausted(msg string) *Error {
-	return &Error{Status: 429, Type: "insufficient_quota", Code: "insufficient_quota", Message: msg, NoRetry: true}
-}
-
 // Overloaded refuses a request that no worker has room for.
 func Overloaded(msg string, retry time.Duration) *Error {
 	return &Error{Status: 503, Type: "server_error", Code: "overloaded", Message: msg, RetryAfter: wait(retry)}

@@ -6,8 +6,6 @@ type Request struct {
 	Model        string
 	Stream       bool
 	IncludeUsage bool     // stream_options.include_usage is true
-	MaxTokens    int64    // the most tokens the client lets each choice have; -1: not given
-	N            int64    // choices, 1 to 128; 1 when not given
 	Members      []Member // the top level, in order, whole
 }
 

@@ -23,7 +23,7 @@ const (
 // Deeper levels must be valid JSON; what they say is between client and engine.
 func Scan(op Op, body []byte) (*Request, *Error) {
 	s := &scanner{b: body}
-	r := &Request{Op: op, MaxTokens: -1, N: 1, Members: make([]Member, 0, 16)}
+	r := &Request{Op: op, Members: make([]Member, 0, 16)}
 	if bytes.HasPrefix(body, []byte("\uFEFF")) {
 		return nil, s.fail("", "a byte order mark")
 	}

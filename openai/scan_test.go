@@ -205,36 +205,36 @@ func TestScanAccepts(t *testing.T) {
 		op         Op
 		want       string
 	}{
-		{"least", `{"model":"m"}`, Chat, `m stream=false usage=false max=-1 n=1 members=1`},
-		{"white space everywhere", " \r\n\t{ \"model\" :\t\"m\" , \"stream\" : true }\n ", Chat, `m stream=true usage=false max=-1 n=1 members=2`},
+		{"least", `{"model":"m"}`, Chat, `m stream=false usage=false members=1`},
+		{"white space everywhere", " \r\n\t{ \"model\" :\t\"m\" , \"stream\" : true }\n ", Chat, `m stream=true usage=false members=2`},
 		{"all", `{"model":"m","stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},"max_tokens":5,"n":128}`, Chat,
-			`m stream=true usage=true max=5 n=128 members=5`},
+			`m stream=true usage=true members=5`},
 		{"nulls are not given", `{"model":"m","stream":null,"stream_options":null,"max_tokens":null,"n":null,"background":null}`, Chat,
-			`m stream=false usage=false max=-1 n=1 members=6`},
-		{"include_usage false", `{"model":"m","stream_options":{"include_usage":false}}`, Chat, `m stream=false usage=false max=-1 n=1 members=2`},
-		{"empty stream_options", `{"model":"m","stream_options":{}}`, Chat, `m stream=false usage=false max=-1 n=1 members=2`},
-		{"the larger of two limits", `{"model":"m","max_completion_tokens":9,"max_tokens":5}`, Chat, `m stream=false usage=false max=9 n=1 members=3`},
-		{"a limit of another operation", `{"model":"m","max_output_tokens":9}`, Chat, `m stream=false usage=false max=-1 n=1 members=2`},
-		{"responses", `{"model":"m","max_output_tokens":9,"background":false}`, Responses, `m stream=false usage=false max=9 n=1 members=3`},
-		{"messages", `{"model":"m","max_tokens":0}`, Messages, `m stream=false usage=false max=0 n=1 members=2`},
-		{"largest integer", `{"model":"m","max_tokens":9223372036854775807}`, Completions, `m stream=false usage=false max=9223372036854775807 n=1 members=2`},
-		{"escaped names and model", `{"mod\u0065l":"\u006d\ud83d\ude00\/","\u0073tream":true}`, Chat, `m😀/ stream=true usage=false max=-1 n=1 members=2`},
-		{"U+FFFD that was sent", `{"model":"\ufffd"}`, Chat, "\uFFFD stream=false usage=false max=-1 n=1 members=1"},
-		{"deeper is the client's", `{"model":"m","metadata":{"model":1,"Model":2,"model":3,"\ud800":"\udc00"}}`, Chat, `m stream=false usage=false max=-1 n=1 members=2`},
-		{"as deep as may be", `{"model":"m","a":` + nested + `}`, Chat, `m stream=false usage=false max=-1 n=1 members=2`},
-		{"every number", `{"model":"m","a":[0,-0,1.5,1e5,1E-5,-2.50e+10,1e999999,9007199254740993]}`, Chat, `m stream=false usage=false max=-1 n=1 members=2`},
-		{"empty key", `{"model":"m","":1}`, Chat, `m stream=false usage=false max=-1 n=1 members=2`},
-		{"unknown name in upper case", `{"model":"m","X_Custom":1}`, Chat, `m stream=false usage=false max=-1 n=1 members=2`},
-		{"as many as may be", `{"model":"m"` + numbered(255) + `}`, Chat, `m stream=false usage=false max=-1 n=1 members=256`},
-		{"longest model", `{"model":"` + strings.Repeat(`\u006d`, 256) + `"}`, Chat, strings.Repeat("m", 256) + ` stream=false usage=false max=-1 n=1 members=1`},
-		{"DEL and non-characters", "{\"model\":\"m\",\"a\":\"\x7f\uffff\U0010ffff\u2028\"}", Chat, `m stream=false usage=false max=-1 n=1 members=2`},
+			`m stream=false usage=false members=6`},
+		{"include_usage false", `{"model":"m","stream_options":{"include_usage":false}}`, Chat, `m stream=false usage=false members=2`},
+		{"empty stream_options", `{"model":"m","stream_options":{}}`, Chat, `m stream=false usage=false members=2`},
+		{"two limits", `{"model":"m","max_completion_tokens":9,"max_tokens":5}`, Chat, `m stream=false usage=false members=3`},
+		{"a limit of another operation", `{"model":"m","max_output_tokens":9}`, Chat, `m stream=false usage=false members=2`},
+		{"responses", `{"model":"m","max_output_tokens":9,"background":false}`, Responses, `m stream=false usage=false members=3`},
+		{"messages", `{"model":"m","max_tokens":0}`, Messages, `m stream=false usage=false members=2`},
+		{"largest integer", `{"model":"m","max_tokens":9223372036854775807}`, Completions, `m stream=false usage=false members=2`},
+		{"escaped names and model", `{"mod\u0065l":"\u006d\ud83d\ude00\/","\u0073tream":true}`, Chat, `m😀/ stream=true usage=false members=2`},
+		{"U+FFFD that was sent", `{"model":"\ufffd"}`, Chat, "\uFFFD stream=false usage=false members=1"},
+		{"deeper is the client's", `{"model":"m","metadata":{"model":1,"Model":2,"model":3,"\ud800":"\udc00"}}`, Chat, `m stream=false usage=false members=2`},
+		{"as deep as may be", `{"model":"m","a":` + nested + `}`, Chat, `m stream=false usage=false members=2`},
+		{"every number", `{"model":"m","a":[0,-0,1.5,1e5,1E-5,-2.50e+10,1e999999,9007199254740993]}`, Chat, `m stream=false usage=false members=2`},
+		{"empty key", `{"model":"m","":1}`, Chat, `m stream=false usage=false members=2`},
+		{"unknown name in upper case", `{"model":"m","X_Custom":1}`, Chat, `m stream=false usage=false members=2`},
+		{"as many as may be", `{"model":"m"` + numbered(255) + `}`, Chat, `m stream=false usage=false members=256`},
+		{"longest model", `{"model":"` + strings.Repeat(`\u006d`, 256) + `"}`, Chat, strings.Repeat("m", 256) + ` stream=false usage=false members=1`},
+		{"DEL and non-characters", "{\"model\":\"m\",\"a\":\"\x7f\uffff\U0010ffff\u2028\"}", Chat, `m stream=false usage=false members=2`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := Scan(c.op, []byte(c.body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := fmt.Sprintf("%s stream=%v usage=%v max=%d n=%d members=%d", r.Model, r.Stream, r.IncludeUsage, r.MaxTokens, r.N, len(r.Members))
+			got := fmt.Sprintf("%s stream=%v usage=%v members=%d", r.Model, r.Stream, r.IncludeUsage, len(r.Members))
 			if got != c.want || r.Op != c.op {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
