@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/spokegate/spokegate/limits/limitstest"
 )
 
 // TestFailuresOfDoor breaks what decides and what moves bytes, but does not kill the door's process.
@@ -24,14 +26,14 @@ func TestFailuresOfDoor(t *testing.T) {
 }
 
 // TestFailuresOfDoorProcess breaks the meter, and then kills the door's process: requests are refused until it is back, and
-// running streams go on. Its records may be lost, and what was served stands in for them.
+// running streams go on. Its records may be lost, and what was served stands in for them. What it held in Redis expires.
 func TestFailuresOfDoorProcess(t *testing.T) {
 	t.Parallel()
 	var gate *meterGate
 	s := besiege(t, "killed-door", func(o *upOptions) { o.losing = true }, func(u *up) (err error) {
 		gate, err = gateMeter(u)
 		return err
-	})
+	}, "SPOKEGATE_REDIS="+limitstest.StartRedis(t).URL())
 	t.Cleanup(gate.close)
 	s.suffers(t, fault{name: "meter hung and cut off", breaks: gate.breaks})
 	s.suffers(t, fault{name: "door killed", breaks: killDoor, may: []verdict{refused}, losesUsage: true})

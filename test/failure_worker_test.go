@@ -2,8 +2,10 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,8 +21,8 @@ func TestFailuresOfWorkers(t *testing.T) {
 	for _, f := range []fault{
 		{name: "client leaves before the first byte", breaks: leaveEarly},
 		{name: "worker drained", breaks: signals("worker", syscall.SIGTERM)},
-		{name: "shim killed", breaks: signals("worker", syscall.SIGKILL), may: []verdict{cutOff}, losesServed: true},
-		{name: "engine killed", breaks: signals("sim", syscall.SIGKILL), may: []verdict{told, refused}, losesServed: true},
+		{name: "shim killed", breaks: killsMidStream("worker"), may: []verdict{cutOff}, losesServed: true},
+		{name: "engine killed", breaks: killsMidStream("sim"), may: []verdict{told, refused}, losesServed: true},
 		{name: "no worker at all", breaks: noWorker, may: []verdict{cutOff, refused}, losesServed: true},
 	} {
 		s.suffers(t, f)
@@ -37,6 +39,54 @@ func signals(role string, sig syscall.Signal) func(*testing.T, *siege) {
 		}
 		recovers(t, u, role, victim)
 	}
+}
+
+// killsMidStream kills the process of a role that serves a long stream. Its client is told, or cut off where nobody is left
+// to tell it, and the record says how much was delivered.
+func killsMidStream(role string) func(*testing.T, *siege) {
+	return func(t *testing.T, s *siege) {
+		u := s.ups[0]
+		h := fill(t, u, "main", 1)[0]
+		victim := u.serving(t, h.admission())
+		if role == "worker" {
+			victim, _ = readProcess(victim.parent)
+		}
+		if err := syscall.Kill(victim.pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		err := h.until(`"upstream_cut"`, 1)
+		if wasTold := err == nil; wasTold != (role == "sim") {
+			t.Errorf("the stream ended with %v after %q", err, h.read[max(0, len(h.read)-3):])
+		}
+		rec := u.ledger.usage(t, h.admission())
+		if rec.GetOutcome() != usage.OutcomeUpstreamCut || rec.GetCompletionTokens() < 1 || rec.GetCompletionTokens() >= 3000 {
+			t.Errorf("the usage record is %s", usage.AppendJSON(nil, rec))
+		}
+		recovers(t, u, role, victim)
+	}
+}
+
+// serving is the engine that works on an admission now.
+func (u *up) serving(t *testing.T, admission string) process {
+	t.Helper()
+	engines := u.role("sim")
+	for i, c := range u.simClients(t) {
+		resp, err := c.Get("http://sim/sim/requests")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []account
+		err = json.NewDecoder(resp.Body).Decode(&list)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(list, func(a account) bool { return a.ID == admission && a.Running }) {
+			return engines[i]
+		}
+	}
+	t.Fatalf("no engine works on %s", admission)
+	return process{}
 }
 
 // leaveEarly lets many clients leave while their requests are still being worked on: an answer in one piece takes two seconds

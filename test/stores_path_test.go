@@ -151,3 +151,15 @@ func (s stores) allShipped(t *testing.T) {
 		return err
 	})
 }
+
+// TestStoresAway starts where neither store answers: the door opens all the same, serves, and says what is missing.
+func TestStoresAway(t *testing.T) {
+	t.Parallel()
+	nowhere := freeAddr()
+	s := besiege(t, "stores-away", nil, nil, "SPOKEGATE_REDIS=redis://"+nowhere, "SPOKEGATE_KAFKA="+nowhere)
+	u := s.ups[0]
+	r := u.ok(t, post(u.key("main"), "/v1/chat/completions", oneToken))
+	u.ledger.usage(t, r.admission())
+	u.opsSays(t, "/readyz", "counts by itself")
+	u.opsSays(t, "/readyz", "not shipping")
+}
