@@ -74,7 +74,7 @@ func (p *Picker) follow() {
 	for endpoint, r := range p.routers {
 		var ws []router.Worker
 		for _, w := range p.Fleet.Pickable(endpoint) {
-			ws = append(ws, router.Worker{Addr: w.Addr, Blocks: w.Blocks})
+			ws = append(ws, router.Worker{Addr: w.Addr})
 		}
 		r.SetWorkers(ws)
 	}

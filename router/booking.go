@@ -26,7 +26,6 @@ type Booking struct {
 	w          *worker   // nil: served by one that the router does not know
 	held       int       // blocks of the prompt that w held at the pick
 	blocks     int       // of the prompt
-	write      int       // blocks expected to be written
 	candidates []holding // what each candidate held at the pick
 	decodes    bool      // the first byte is out
 	done       bool
@@ -40,7 +39,7 @@ type holding struct {
 // load of the request in its present state.
 func (b *Booking) load() load {
 	if b.decodes {
-		return load{decode: b.blocks + b.write, requests: 1}
+		return load{decode: b.blocks, requests: 1}
 	}
 	return load{prefill: b.blocks - b.held, decode: b.held, requests: 1}
 }

@@ -7,8 +7,7 @@
 //
 // prefill_blocks are the blocks of this prompt that the worker does not hold, and those of other requests still being
 // prefilled there. decode_blocks are the blocks in use by requests there. A request counts, from the pick on, what it must
-// prefill as prefill and what is held for it already as decode; at its first byte all of it is decode, with what it is
-// expected to write. Equal costs go to the worker with the fewest requests, then to the one picked longest ago.
+// prefill as prefill and what is held for it already as decode; at its first byte all of it is decode. Equal costs go to the worker with the fewest requests, then to the one picked longest ago.
 //
 // It promises:
 //   - Picking and booking are one step. A burst of equal prompts knows of itself: the prompt counts as held where the first of

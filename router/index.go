@@ -19,9 +19,6 @@ type Index interface {
 	Removed(worker int, keys []uint64)
 	// Cleared notes that the worker holds nothing any more: it is gone, or its engine began anew.
 	Cleared(worker int)
-
-	// Blocks that the worker is believed to hold.
-	Blocks(worker int) int
 }
 
 // Block is a KV block as a worker announces it.

@@ -187,7 +187,7 @@ func same(p *pool, d *dumb) {
 		if got.PrefillBlocks != want.prefill || got.DecodeBlocks != want.decode || got.Requests != want.requests {
 			p.t.Fatalf("load %+v, want %+v", got, want)
 		}
-		if got.PrefillBlocks < 0 || got.DecodeBlocks < 0 || got.Requests < 0 || got.Indexed < 0 {
+		if got.PrefillBlocks < 0 || got.DecodeBlocks < 0 || got.Requests < 0 {
 			p.t.Fatalf("negative: %+v", got)
 		}
 	}

@@ -35,7 +35,7 @@ func TestParallelLives(t *testing.T) {
 }
 
 func live(p *pool, r *rand.Rand, name string, now time.Time) {
-	choice, err := p.Pick(now, Ask{Prompt: []byte(text(1+r.IntN(30), name)), DecodeTokens: 10})
+	choice, err := p.Pick(now, Ask{Prompt: []byte(text(1+r.IntN(30), name))})
 	if err != nil {
 		p.t.Error(err)
 		return

@@ -14,15 +14,7 @@ type Ask struct {
 	// Subset, if not nil, are the only workers eligible: ip:port, or an address alone for all its ports, IPv6 in brackets
 	// or (without a port) not; an entry may be several, separated by commas. Empty: none is eligible.
 	Subset []string
-	// DecodeTokens that the request is expected to write, at 4 bytes a token; 0: unknown.
-	DecodeTokens int
 }
-
-// bytesPerToken turns expected tokens into blocks, which are counted in bytes.
-const bytesPerToken = 4
-
-// maxDecodeTokens caps an absurd expectation.
-const maxDecodeTokens = 1 << 24
 
 // Pick chooses a worker and books the request on it, in one step. The error is ErrNoWorker or ErrNoneEligible.
 // A now before the latest one seen counts as that one.
@@ -49,7 +41,7 @@ func (r *Router) Pick(now time.Time, ask Ask) (Choice, error) {
 		return Choice{}, ErrNoneEligible
 	}
 	c.rank(how.Temperature, r.cfg)
-	r.book(&c, &s.prompt, blocksOf(min(max(0, ask.DecodeTokens), maxDecodeTokens)*bytesPerToken, how.BlockBytes))
+	r.book(&c, &s.prompt)
 	return c, nil
 }
 
@@ -74,9 +66,9 @@ func (r *Router) candidates(weight float64, blocks int, held []int32, only *subs
 }
 
 // book puts the request on the worker chosen, and remembers the prompt there.
-func (r *Router) book(c *Choice, p *Prompt, write int) {
+func (r *Router) book(c *Choice, p *Prompt) {
 	best := c.all[c.order[0]]
-	b := &Booking{r: r, w: best.w, held: best.held, blocks: c.Blocks, write: write}
+	b := &Booking{r: r, w: best.w, held: best.held, blocks: c.Blocks}
 	b.candidates = make([]holding, len(c.order))
 	for i, k := range c.order {
 		b.candidates[i] = holding{addr: c.all[k].w.addr, held: c.all[k].held}

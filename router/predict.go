@@ -23,13 +23,7 @@ type predictive struct {
 	newest *node
 	oldest *node
 
-	workers []known // by worker number
-}
-
-// known is what is kept of a worker besides its places in the tree.
-type known struct {
-	life   uint32 // places of earlier lives are void
-	blocks int    // in its places of this life
+	lives []uint32 // by worker number; places of earlier lives are void
 }
 
 type edge struct {
@@ -98,7 +92,7 @@ func common(a, b []uint64) int {
 }
 
 func (x *predictive) valid(h holder, at time.Duration) bool {
-	return h.until > at && h.life == x.workers[h.worker].life
+	return h.until > at && h.life == x.lives[h.worker]
 }
 
 // Sent implements Index.
@@ -107,7 +101,7 @@ func (x *predictive) Sent(now time.Time, p *Prompt, worker int) {
 	x.know(worker)
 	// From the leaf up, so that each parent is used after its child.
 	for n := x.path(p.Hashes); n != &x.root; n = n.parent {
-		x.hold(n, holder{int32(worker), x.workers[worker].life, at + x.ttl}, at)
+		x.hold(n, holder{int32(worker), x.lives[worker], at + x.ttl}, at)
 		x.unlink(n)
 		x.link(n, nil)
 		n.used = at
@@ -157,24 +151,11 @@ func (x *predictive) split(n *node, at int) *node {
 func (x *predictive) hold(n *node, h holder, at time.Duration) {
 	keep := n.holders[:0]
 	for _, o := range n.holders {
-		switch {
-		case o.worker == h.worker && o.life == h.life:
-			x.workers[o.worker].blocks -= len(n.hashes)
-		case x.valid(o, at):
+		if o.worker != h.worker && x.valid(o, at) {
 			keep = append(keep, o)
-		default:
-			x.lose(o, n)
 		}
 	}
 	n.holders = append(keep, h)
-	x.workers[h.worker].blocks += len(n.hashes)
-}
-
-// lose takes a node out of its holder's sum, if the sum is still of the same life.
-func (x *predictive) lose(h holder, n *node) {
-	if k := &x.workers[h.worker]; k.life == h.life {
-		k.blocks -= len(n.hashes)
-	}
 }
 
 // expire forgets the nodes that nobody was sent for the time to live. Any other call may be the one that does it.
@@ -186,9 +167,6 @@ func (x *predictive) expire(at time.Duration) {
 
 // forget removes the oldest node, which is a leaf.
 func (x *predictive) forget(n *node) {
-	for _, h := range n.holders {
-		x.lose(h, n)
-	}
 	x.unlink(n)
 	delete(x.edges, edge{n.parent, n.hashes[0]})
 	x.blocks -= len(n.hashes)

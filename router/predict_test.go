@@ -43,7 +43,7 @@ func (m *memory) overlap(now time.Time, prompt []byte, worker string) int {
 // check looks at all that a tree promises of itself.
 func (x *predictive) check(t testing.TB) {
 	t.Helper()
-	blocks, nodes, held := 0, 0, make([]int, len(x.workers))
+	blocks, nodes := 0, 0
 	children := map[*node]int{}
 	for e, n := range x.edges {
 		if n.parent != e.from || len(n.hashes) == 0 || n.hashes[0] != e.first || cap(n.hashes) > 2*len(n.hashes)+8 {
@@ -51,11 +51,6 @@ func (x *predictive) check(t testing.TB) {
 		}
 		children[n.parent]++
 		blocks += len(n.hashes)
-		for _, h := range n.holders {
-			if h.life == x.workers[h.worker].life {
-				held[h.worker] += len(n.hashes)
-			}
-		}
 	}
 	seen := map[*node]bool{}
 	for n := x.oldest; n != nil; n = n.newer {
@@ -67,11 +62,6 @@ func (x *predictive) check(t testing.TB) {
 	}
 	if nodes != len(x.edges) || blocks != x.blocks || blocks > x.max {
 		t.Fatalf("%d nodes in the list, %d in the tree; %d blocks, counted %d, at most %d", nodes, len(x.edges), blocks, x.blocks, x.max)
-	}
-	for w := range held {
-		if x.Blocks(w) != held[w] {
-			t.Fatalf("worker %d: %d blocks counted, %d in the tree", w, x.Blocks(w), held[w])
-		}
 	}
 }
 

@@ -34,23 +34,15 @@ func (x *predictive) unlink(n *node) {
 }
 
 func (x *predictive) know(worker int) {
-	for len(x.workers) <= worker {
-		x.workers = append(x.workers, known{})
+	for len(x.lives) <= worker {
+		x.lives = append(x.lives, 0)
 	}
 }
 
 // Cleared implements Index. Places of the life that ends are dropped as they are met.
 func (x *predictive) Cleared(worker int) {
 	x.know(worker)
-	x.workers[worker] = known{life: x.workers[worker].life + 1}
-}
-
-// Blocks implements Index. It counts what has expired until that is met or forgotten.
-func (x *predictive) Blocks(worker int) int {
-	if worker >= len(x.workers) {
-		return 0
-	}
-	return x.workers[worker].blocks
+	x.lives[worker]++
 }
 
 // Stored implements Index. A prediction learns nothing from it.

@@ -70,18 +70,15 @@ var (
 
 // Worker is one that may be picked.
 type Worker struct {
-	Addr   string // ip:port, IPv6 in brackets; names the worker
-	Blocks uint64 // KV blocks that it has room for; 0: unknown
+	Addr string // ip:port, IPv6 in brackets; names the worker
 }
 
-// WorkerLoad is what the router believes a worker has to do and holds.
+// WorkerLoad is what the router believes a worker has to do.
 type WorkerLoad struct {
 	Addr          string
-	PrefillBlocks int    // still to prefill
-	DecodeBlocks  int    // in use by requests
-	Requests      int    // booked
-	Indexed       int    // blocks believed held, some of them perhaps expired
-	Blocks        uint64 // capacity, as given
+	PrefillBlocks int // still to prefill
+	DecodeBlocks  int // in use by requests
+	Requests      int // booked
 }
 
 // Router picks among the workers of one endpoint. Safe for concurrent use.
@@ -143,7 +140,6 @@ func sane(f float64) float64 {
 type worker struct {
 	addr     string // never written again: choices read it without the lock
 	place    place
-	blocks   uint64
 	slot     int // its number in the index
 	load     load
 	lastPick uint64
@@ -164,7 +160,6 @@ func (r *Router) SetWorkers(ws []Worker) {
 		if k == nil {
 			k = &worker{addr: w.Addr, place: placeOf(w.Addr), slot: r.takeSlot()}
 		}
-		k.blocks = w.Blocks
 		delete(old, w.Addr)
 		r.byAddr[w.Addr] = k
 		r.workers = append(r.workers, k)
@@ -194,7 +189,6 @@ func (r *Router) Load() []WorkerLoad {
 	for i, w := range r.workers {
 		ls[i] = WorkerLoad{
 			Addr: w.addr, PrefillBlocks: w.load.prefill, DecodeBlocks: w.load.decode, Requests: w.load.requests,
-			Indexed: r.index.Blocks(w.slot), Blocks: w.blocks,
 		}
 	}
 	return ls

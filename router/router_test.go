@@ -34,7 +34,7 @@ func newPool(t testing.TB, cfg Config, addrs ...string) *pool {
 func (p *pool) set(addrs ...string) {
 	ws := make([]Worker, len(addrs))
 	for i, addr := range addrs {
-		ws[i] = Worker{Addr: addr, Blocks: 1000}
+		ws[i] = Worker{Addr: addr}
 	}
 	p.SetWorkers(ws)
 }
@@ -118,16 +118,16 @@ func TestNobody(t *testing.T) {
 func TestLifeOfABooking(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1}, a, b)
 	p.pick(text(4, "p"), a).Booking.Release()
-	choice, err := p.Pick(p.now, Ask{Prompt: []byte(text(10, "p") + "end"), Subset: []string{a}, DecodeTokens: 5})
+	choice, err := p.Pick(p.now, Ask{Prompt: []byte(text(10, "p") + "end"), Subset: []string{a}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := choice.Booking
 	p.want("picked: 4 held, 6 and a begun one to prefill", "7/4/1 0/0/0")
 	k.FirstByte()
-	p.want("first byte: all in decode, and 20 bytes to write", "0/14/1 0/0/0")
+	p.want("first byte: all in decode", "0/11/1 0/0/0")
 	k.FirstByte()
-	p.want("first byte again", "0/14/1 0/0/0")
+	p.want("first byte again", "0/11/1 0/0/0")
 	k.Release()
 	k.Release()
 	k.FirstByte()
@@ -168,9 +168,6 @@ func TestAWorkerThatFlaps(t *testing.T) {
 	p.set()
 	p.set(a)
 	p.want("back, and empty", "0/0/0")
-	if got := p.Load()[0].Indexed; got != 0 {
-		t.Errorf("%d blocks known of one that began anew", got)
-	}
 	if choice := p.pick(text(5, "p")); choice.Overlap != 0 {
 		t.Errorf("overlap %d with one that began anew", choice.Overlap)
 	}
@@ -334,9 +331,6 @@ func TestSetRouting(t *testing.T) {
 	if choice := p.pick(prompt, a); choice.Overlap != 4 {
 		t.Errorf("then: overlap %d, want 4", choice.Overlap)
 	}
-	if got := p.Load()[0].Indexed; got != 4 {
-		t.Errorf("%d blocks known, want the 4 of the new size alone", got)
-	}
 }
 
 func TestCandidatesAreFew(t *testing.T) {
@@ -354,7 +348,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1, MaxBlocks: 100}, a)
 	for i := range 1000 {
 		p.pick(text(1+i%70, fmt.Sprint("n", i%7))).Booking.Release()
-		if got := p.Load()[0].Indexed; got > 100 {
+		if got := p.index.(*predictive).blocks; got > 100 {
 			t.Fatalf("%d blocks remembered", got)
 		}
 	}
