@@ -26,7 +26,11 @@ func dial(address string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{net: c, r: bufio.NewReaderSize(c, 16<<10), lines: bufio.NewReaderSize(nil, 4<<10)}, nil
+	return over(c), nil
+}
+
+func over(c net.Conn) *conn {
+	return &conn{net: c, r: bufio.NewReaderSize(c, 16<<10), lines: bufio.NewReaderSize(nil, 4<<10)}
 }
 
 // answer is what a request brought.
