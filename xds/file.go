@@ -13,8 +13,8 @@ import (
 	"github.com/spokegate/spokegate/policy"
 )
 
-// File is a source that watches one policy file by reading it: that works on every file system, for editors that write in
-// place and for those that rename.
+// File is a source that watches one policy file by looking at it: that works on every file system, for editors that write
+// in place and for those that rename. It is read when its time, size or identity moved, and until they have stood a while.
 type File struct {
 	// Every is the time between two looks; 250 ms if NewFile made it. Set it before Run.
 	Every time.Duration
@@ -22,7 +22,11 @@ type File struct {
 	path  string
 	log   *slog.Logger
 	watch watch
+	known os.FileInfo // what the last look read, if nothing can have changed under the same time since; nil: read again
 }
+
+// coarse is the coarsest step of a file system's times: within it, a file may change and its time not.
+const coarse = 2 * time.Second
 
 // NewFile watches the file at path. It need not exist: an absent file is refused like a bad one.
 func NewFile(path string, log *slog.Logger) *File {
@@ -34,9 +38,10 @@ func (f *File) Run(ctx context.Context, offer func(Candidate)) error {
 	tick := time.NewTicker(f.Every)
 	defer tick.Stop()
 	for {
-		v := f.look()
-		if f.watch.due(v) {
-			offer(f.candidate(v))
+		if info, err := os.Stat(f.path); f.watch.wait > 0 || f.moved(info, err) {
+			if v := f.look(info, err); f.watch.due(v) {
+				offer(f.candidate(v))
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -67,16 +72,22 @@ func (f *File) candidate(v view) Candidate {
 	return c
 }
 
+// moved says whether the file may hold something else than at the last look.
+func (f *File) moved(info os.FileInfo, err error) bool {
+	return err != nil || f.known == nil || !os.SameFile(info, f.known) ||
+		!info.ModTime().Equal(f.known.ModTime()) || info.Size() != f.known.Size()
+}
+
 // look reads the file. How long ago it was written counts from before it was read.
-func (f *File) look() view {
-	info, err := os.Stat(f.path)
+func (f *File) look(info os.FileInfo, err error) view {
+	f.known = nil
 	if err != nil {
 		return view{err: err}
 	}
 	if !info.Mode().IsRegular() {
 		return view{err: fmt.Errorf("%s: not a regular file", f.path)}
 	}
-	still := time.Since(info.ModTime()) > f.Every
+	age := time.Since(info.ModTime())
 	file, err := os.Open(f.path)
 	if err != nil {
 		return view{err: err}
@@ -85,7 +96,10 @@ func (f *File) look() view {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return view{err: err}
 	}
-	return view{content: content, still: still}
+	if age > max(f.Every, coarse) {
+		f.known = info
+	}
+	return view{content: content, still: age > f.Every}
 }
 
 // view is one look at a file.

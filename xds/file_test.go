@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spokegate/spokegate/policy"
 )
@@ -63,6 +64,44 @@ func TestWatchTriesAgain(t *testing.T) {
 	for range 3 * retryAfter {
 		if w.due(b) {
 			t.Fatal("the wait of an older content goes on")
+		}
+	}
+}
+
+// TestFileIsReadWhenItMoved: and also while its time is so young that it could change and keep it.
+func TestFileIsReadWhenItMoved(t *testing.T) {
+	old := time.Now().Add(-time.Hour)
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "policy"), filepath.Join(dir, "other")
+	write := func(path, content string, at time.Time) {
+		if err := errors.Join(os.WriteFile(path, []byte(content), 0o600), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := NewFile(path, slog.New(slog.DiscardHandler))
+	for _, step := range []struct {
+		name string
+		do   func()
+		next bool // read at the look after too
+	}{
+		{"none yet", func() {}, true},
+		{"an old file", func() { write(path, "a", old) }, false},
+		{"later", func() { write(path, "b", old.Add(1)) }, false},
+		{"earlier", func() { write(path, "b", old) }, false},
+		{"longer", func() { write(path, "bc", old) }, false},
+		{"another with the same time and size", func() { write(other, "de", old); _ = os.Rename(other, path) }, false},
+		{"young", func() { write(path, "de", time.Now()) }, true},
+		{"of the future", func() { write(path, "de", time.Now().Add(time.Hour)) }, true},
+		{"old again", func() { write(path, "de", old) }, false},
+		{"a folder", func() { _ = os.Remove(path); _ = os.Mkdir(path, 0o700) }, true},
+	} {
+		step.do()
+		for i, want := range []bool{true, step.next} {
+			info, err := os.Stat(path)
+			if got := f.moved(info, err); got != want {
+				t.Errorf("%s, look %d: read is %v", step.name, i, got)
+			}
+			f.look(info, err)
 		}
 	}
 }
