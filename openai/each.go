@@ -1,8 +1,9 @@
 package openai
 
-// Each calls f for every member of an object or element of an array, in order, until f returns false. key is the member's name as written, with its
-// quotes (decode it with [Unquote]), nil in arrays; v is the value as written, without white space around it. Any other value has no parts.
-// value must be JSON that [Scan] accepted; of anything else it visits what it can and stops.
+// Each calls f for every member of an object or element of an array, in order, until f returns false. key is the member's
+// name as written, with its quotes (decode it with [Unquote]), nil in arrays; v is the value as written, without white space
+// around it. Any other value has no parts. value must be JSON that [Scan] accepted; of anything else it visits what it can
+// and stops.
 func Each(value []byte, f func(key, v []byte) bool) {
 	i := skipSpace(value, 0)
 	if i >= len(value) || value[i] != '{' && value[i] != '[' {

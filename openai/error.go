@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Error is a refusal: what the client is told and whether it should come again. Every refusal of a door is made by one of the constructors in this
-// package, so that kinds and protocol answers meet in one place.
+// Error is a refusal: what the client is told and whether it should come again. Every refusal of a door is made by one of
+// the constructors in this package, so that kinds and protocol answers meet in one place.
 type Error struct {
 	Status  int    // HTTP status
 	Type    string // OpenAI's error type, such as "invalid_request_error"
@@ -58,8 +58,8 @@ func (e *Error) anthropicType() string {
 	}
 }
 
-// Headers returns the headers that go with the body: content-type always; retry-after (whole seconds, rounded up) and retry-after-ms where a wait
-// is known; www-authenticate with a 401.
+// Headers returns the headers that go with the body: content-type always; retry-after (whole seconds, rounded up) and
+// retry-after-ms where a wait is known; www-authenticate with a 401.
 func (e *Error) Headers() []Header {
 	h := []Header{{"content-type", "application/json"}}
 	if e.Status == 401 {
@@ -73,8 +73,8 @@ func (e *Error) Headers() []Header {
 	return h
 }
 
-// RateLimitHeaders returns the x-ratelimit headers of the limit that binds. kind is "requests" or "tokens"; reset is the time until the limit is
-// whole again, written as a duration such as 1s or 6m0s, rounded up to milliseconds.
+// RateLimitHeaders returns the x-ratelimit headers of the limit that binds. kind is "requests" or "tokens"; reset is the
+// time until the limit is whole again, written as a duration such as 1s or 6m0s, rounded up to milliseconds.
 func RateLimitHeaders(kind string, limit, remaining int64, reset time.Duration) []Header {
 	whole := time.Duration(roundUp(max(reset, 0), time.Millisecond)) * time.Millisecond
 	return []Header{

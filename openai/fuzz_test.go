@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzScan holds Scan against encoding/json: what it accepts, encoding/json reads the same way, by exact and by case-blind names; what encoding/json
-// refuses, it refuses.
+// FuzzScan holds Scan against encoding/json: what it accepts, encoding/json reads the same way, by exact and by case-blind
+// names; what encoding/json refuses, it refuses.
 func FuzzScan(f *testing.F) {
 	for _, c := range loadCases[requestCase](f, "requests.yaml") {
 		if c.Sent != nil {

@@ -7,8 +7,8 @@ const (
 	byteOrder = "\xEF\xBB\xBF"
 )
 
-// lines cuts an event stream into lines and fields as the SSE standard says: lines end with LF, CR or CRLF, a byte order mark may come first, one
-// space after the colon is no part of the value.
+// lines cuts an event stream into lines and fields as the SSE standard says: lines end with LF, CR or CRLF, a byte order
+// mark may come first, one space after the colon is no part of the value.
 type lines struct {
 	part  part
 	name  [5]byte // of the field; no field that matters is longer

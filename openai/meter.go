@@ -7,9 +7,9 @@ const (
 	UsageComment    = "spokegate-usage "  // begins a comment line of a stream, after ": "; usage as a JSON object follows
 )
 
-// Meter reads the response to one request as it passes by. The bytes may be cut anywhere, also inside a UTF-8 sequence, without a difference to the
-// report. It keeps a few hundred bytes, never an event, and up to maxChoices counters where a response has several choices. Not safe for
-// concurrent use.
+// Meter reads the response to one request as it passes by. The bytes may be cut anywhere, also inside a UTF-8 sequence,
+// without a difference to the report. It keeps a few hundred bytes, never an event, and up to maxChoices counters where a
+// response has several choices. Not safe for concurrent use.
 //
 // In a stream, what an event says counts when the event is whole: at its blank line, or at Close if its JSON is complete.
 type Meter struct {
@@ -34,7 +34,8 @@ func NewMeter(op Op, sse bool) *Meter {
 	return m
 }
 
-// Write takes the next bytes of the response, cut anywhere. It never fails and keeps nothing of p. After Close it does nothing.
+// Write takes the next bytes of the response, cut anywhere. It never fails and keeps nothing of p. After Close it does
+// nothing.
 func (m *Meter) Write(p []byte) (int, error) {
 	switch {
 	case m.closed:

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// asked are the top-level members and the members of stream_options that a door or an engine acts on, beside those that steer. A key that a
-// case-blind parser would take for one of them is refused.
+// asked are the top-level members and the members of stream_options that a door or an engine acts on, beside those that
+// steer. A key that a case-blind parser would take for one of them is refused.
 var asked = []string{
 	"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "background",
 	"include_usage", "include_obfuscation", "continuous_usage_stats",
@@ -15,11 +15,13 @@ var asked = []string{
 	"encoding_format", "dimensions", "reasoning_effort", "service_tier",
 }
 
-// steering are the top-level members by which a client could reach past the gateway: choose a worker, a rank, a queue position, a cache or another
-// request, load an adapter, or make the engine run or fetch what the client names. They pass only where the endpoint allows them.
+// steering are the top-level members by which a client could reach past the gateway: choose a worker, a rank, a queue
+// position, a cache or another request, load an adapter, or make the engine run or fetch what the client names. They pass
+// only where the endpoint allows them.
 var steering = []string{
 	// transfer of KV and encoder caches between workers (vLLM, SGLang, TensorRT-LLM, Dynamo)
-	"kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port", "bootstrap_room", "nvext",
+	"kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port",
+	"bootstrap_room", "nvext",
 	// which rank serves
 	"data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
 	// order in the queue; sharing of caches and sessions; the engine's own name for the request
@@ -44,7 +46,8 @@ func index(lists ...[]string) map[string]string {
 	return m
 }
 
-// Steering returns the names of the top-level members present that steer an engine, in the body's order; whatever their value, also null.
+// Steering returns the names of the top-level members present that steer an engine, in the body's order; whatever their
+// value, also null.
 func (r *Request) Steering() []string {
 	var found []string
 	for _, m := range r.Members {
@@ -64,8 +67,8 @@ func isSteering(name string) bool {
 	return false
 }
 
-// fold returns the form that all names share which differ by Unicode simple case folding only. It is the name itself for the usual lower-case
-// ASCII name, without allocating.
+// fold returns the form that all names share which differ by Unicode simple case folding only. It is the name itself for the
+// usual lower-case ASCII name, without allocating.
 func fold(name string) string {
 	for i := 0; i < len(name); i++ {
 		if c := name[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {

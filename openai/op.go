@@ -42,10 +42,12 @@ func (o Op) String() string {
 
 const modelPrefix = "/v1/models/"
 
-// Route finds the operation of a request. path is the path alone, without a query; it must match exactly (no trailing slash, no dot segments, no
-// escapes but in a model's id). arg is the model's id for GET /v1/models/{id}, percent-decoded once; it may contain slashes.
+// Route finds the operation of a request. path is the path alone, without a query; it must match exactly (no trailing slash,
+// no dot segments, no escapes but in a model's id). arg is the model's id for GET /v1/models/{id}, percent-decoded once; it
+// may contain slashes.
 //
-// An unknown path is a 404, a known path with another method a 405; op is set with the 405 too, so that its body takes the operation's shape.
+// An unknown path is a 404, a known path with another method a 405; op is set with the 405 too, so that its body takes the
+// operation's shape.
 func Route(method, path string) (op Op, arg string, err *Error) {
 	op, arg, want := lookUp(path)
 	if op == Unknown {

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Random chat streams, written in every way that the SSE standard allows, against an oracle that buffers all and uses encoding/json.
+// Random chat streams, written in every way that the SSE standard allows, against an oracle that buffers all and uses
+// encoding/json.
 func TestMeterAgainstOracle(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {

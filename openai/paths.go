@@ -42,7 +42,8 @@ func (s slot) isArray() bool  { return s == choices || s == contents }
 func (s slot) isObject() bool { return root <= s && s <= errorObject }
 func (s slot) isUsage() bool  { return usageObject <= s && s <= outputDetails }
 
-// child returns what the member key of an object means. Only exact paths count: the same names elsewhere are somebody's data.
+// child returns what the member key of an object means. Only exact paths count: the same names elsewhere are somebody's
+// data.
 func child(op Op, parent slot, key []byte) slot {
 	switch parent {
 	case root:

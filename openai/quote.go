@@ -8,8 +8,8 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// Unquote appends the decoded form of raw, a JSON string as written, with its quotes. A lone surrogate becomes U+FFFD. What is not a string as
-// [Scan] accepts it adds nothing.
+// Unquote appends the decoded form of raw, a JSON string as written, with its quotes. A lone surrogate becomes U+FFFD. What
+// is not a string as [Scan] accepts it adds nothing.
 func Unquote(dst, raw []byte) []byte {
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
 		return dst
@@ -18,7 +18,8 @@ func Unquote(dst, raw []byte) []byte {
 	return dst
 }
 
-// unescape appends the decoded form of what stands between a string's quotes. clean is false when there was a lone surrogate.
+// unescape appends the decoded form of what stands between a string's quotes. clean is false when there was a lone
+// surrogate.
 func unescape(dst, s []byte) (out []byte, clean bool) {
 	clean = true
 	for {
@@ -57,7 +58,8 @@ func escaped(c byte) byte {
 	}
 }
 
-// unicodeEscape decodes \uXXXX, or two of them that form a surrogate pair, at the start of s, and says how many bytes that took.
+// unicodeEscape decodes \uXXXX, or two of them that form a surrogate pair, at the start of s, and says how many bytes that
+// took.
 func unicodeEscape(s []byte) (r rune, n int) {
 	r, ok := hex4(s)
 	if !ok {

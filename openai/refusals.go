@@ -16,7 +16,8 @@ const minRetry = time.Second
 
 const invalidRequest = "invalid_request_error"
 
-// InvalidKey refuses a request with no key or with one that is unknown, expired or revoked. It does not say which, and never repeats the key.
+// InvalidKey refuses a request with no key or with one that is unknown, expired or revoked. It does not say which, and never
+// repeats the key.
 func InvalidKey() *Error {
 	return &Error{Status: 401, Type: invalidRequest, Code: "invalid_api_key",
 		Message: "No valid API key was given. Send a key of this gateway as: Authorization: Bearer KEY"}
@@ -57,7 +58,8 @@ func BodyTooLarge(limit int64) *Error {
 		Message: fmt.Sprintf("The request body is larger than %d bytes.", limit)}
 }
 
-// UnsupportedMediaType refuses a body that is not JSON, or in an encoding that the door does not decode. got is what the client named.
+// UnsupportedMediaType refuses a body that is not JSON, or in an encoding that the door does not decode. got is what the
+// client named.
 func UnsupportedMediaType(got string) *Error {
 	return &Error{Status: 415, Type: invalidRequest, Code: "unsupported_media_type",
 		Message: fmt.Sprintf("Send the body as application/json without a content encoding, not as '%s'.", echo(got))}

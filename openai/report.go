@@ -7,7 +7,7 @@ type Usage struct{ Prompt, Cached, Completion, Reasoning *int64 }
 type Report struct {
 	Usage       Usage
 	Events      int64    // events of a stream that carried generated content
-	Terminal    bool     // [DONE], message_stop, response.completed, .incomplete or .failed; for JSON: the whole value was seen
+	Terminal    bool     // [DONE], message_stop, response.completed, .incomplete or .failed; of JSON: the whole value
 	Failed      bool     // an error event or an error object, also when UpstreamCut
 	UpstreamCut bool     // an error event with CodeUpstreamCut
 	CountedFrom string   // engine: reported by it; events: Completion was counted from what passed; none
@@ -91,8 +91,8 @@ func (t *tally) report(op Op, stream bool) Report {
 	return r
 }
 
-// uncounted says that more events with content passed than the engine's count tells of: it reported none, or the stream was cut between two counts.
-// The engine's last word stands whatever passed.
+// uncounted says that more events with content passed than the engine's count tells of: it reported none, or the stream was
+// cut between two counts. The engine's last word stands whatever passed.
 func (t *tally) uncounted(completion *int64) bool {
 	switch {
 	case t.events == 0:

@@ -2,7 +2,8 @@ package openai
 
 import "bytes"
 
-// Bounds of a body that Scan accepts. They keep the work and the memory that a hostile body can cause in proportion to its size.
+// Bounds of a body that Scan accepts. They keep the work and the memory that a hostile body can cause in proportion to its
+// size.
 const (
 	MaxDepth   = 128 // nesting, the body's own object counted
 	MaxMembers = 256 // members of the top level
@@ -10,17 +11,19 @@ const (
 	MaxN       = 128 // choices
 )
 
-// Scan reads a request body strictly, in one pass. It refuses (400 invalid_body; the message says what and at which byte, from 0) a body that
+// Scan reads a request body strictly, in one pass. It refuses (400 invalid_body; the message says what and at which byte,
+// from 0) a body that
 //   - is not one JSON object in UTF-8, without a byte order mark and with nothing after it, or nests deeper than MaxDepth;
-//   - has two keys at the top level or in stream_options that are equal after unescaping and Unicode simple case folding, or one that differs only
-//     in case from a name that the API or an engine knows, or one with a lone surrogate;
+//   - has two keys at the top level or in stream_options that are equal after unescaping and Unicode simple case folding, or
+//     one that differs only in case from a name that the API or an engine knows, or one with a lone surrogate;
 //   - has no model, or one that is not a string of 1 to MaxName bytes without lone surrogates;
-//   - has a stream that is not a boolean, a max_tokens, max_completion_tokens, max_output_tokens or n that is not an integer written as digits, an n
-//     outside 1 to MaxN, or a stream_options that is not an object of the booleans include_usage and include_obfuscation;
+//   - has a stream that is not a boolean, a max_tokens, max_completion_tokens, max_output_tokens or n that is not an integer
+//     written as digits, an n outside 1 to MaxN, or a stream_options that is not an object of the booleans include_usage and
+//     include_obfuscation;
 //   - asks to be answered in the background, where nobody could count it.
 //
-// null stands for "not given" in stream, stream_options, n, background and the token limits, as the API documents it; never in model.
-// Deeper levels must be valid JSON; what they say is between client and engine.
+// null stands for "not given" in stream, stream_options, n, background and the token limits, as the API documents it; never
+// in model. Deeper levels must be valid JSON; what they say is between client and engine.
 func Scan(op Op, body []byte) (*Request, *Error) {
 	s := &scanner{b: body}
 	r := &Request{Op: op, Members: make([]Member, 0, 16)}

@@ -11,8 +11,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// stringStop returns the first position from i on that ends the plain run of a JSON string: a quote, a backslash or a control character; len(b) when
-// there is none. high is false only if all bytes before it are ASCII. Eight bytes a step: prompts are most of what a door reads.
+// stringStop returns the first position from i on that ends the plain run of a JSON string: a quote, a backslash or a
+// control character; len(b) when there is none. high is false only if all bytes before it are ASCII. Eight bytes a step:
+// prompts are most of what a door reads.
 func stringStop(b []byte, i int) (stop int, high bool) {
 	var seen uint64
 	for ; i+8 <= len(b); i += 8 {
@@ -31,7 +32,8 @@ func stringStop(b []byte, i int) (stop int, high bool) {
 	return i, seen&highs != 0
 }
 
-// stops sets the high bit of each byte of w that ends a plain run. The lowest bit set is exact; above it a borrow may set one too many.
+// stops sets the high bit of each byte of w that ends a plain run. The lowest bit set is exact; above it a borrow may set
+// one too many.
 func stops(w uint64) uint64 {
 	quote := w ^ '"'*ones
 	slash := w ^ '\\'*ones
@@ -41,7 +43,8 @@ func stops(w uint64) uint64 {
 	return m & highs
 }
 
-// stringEnd returns the position after the closing quote of the JSON string whose opening quote is at i; len(b) when it is not closed.
+// stringEnd returns the position after the closing quote of the JSON string whose opening quote is at i; len(b) when it is
+// not closed.
 func stringEnd(b []byte, i int) int {
 	for i++; i < len(b); i++ {
 		q := bytes.IndexByte(b[i:], '"')

@@ -1,7 +1,7 @@
 package openai
 
-// walker reads one JSON value piece by piece and notes what stands at the paths that a meter wants. It keeps the tracked containers around the
-// current place and counts the rest; where it does not look it is lenient. It never looks back.
+// walker reads one JSON value piece by piece and notes what stands at the paths that a meter wants. It keeps the tracked
+// containers around the current place and counts the rest; where it does not look it is lenient. It never looks back.
 type walker struct {
 	op    Op
 	found findings
@@ -35,7 +35,8 @@ const (
 
 func (w *walker) reset(op Op, top slot) { *w = walker{op: op, slot: top} }
 
-// complete says that a whole value was read, and nothing but white space after it. A number alone is complete when nothing more comes.
+// complete says that a whole value was read, and nothing but white space after it. A number alone is complete when nothing
+// more comes.
 func (w *walker) complete() bool {
 	return w.state == ended || w.state == inScalar && w.depth == 0
 }

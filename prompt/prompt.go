@@ -3,8 +3,8 @@
 //
 // It promises:
 //   - The rendering of a turn is a prefix of the rendering of the next one, which is the same with more messages.
-//   - Different conversations render differently: role, text and everything else are set apart by bytes that no text contains.
-//     The same text given as a string or as one text part renders the same, as engines make no difference either.
+//   - Different conversations render differently: role, text and everything else are set apart by bytes that no text
+//     contains. The same text given as a string or as one text part renders the same, as engines make no difference either.
 //   - It never fails. What it does not understand it renders as written.
 //
 // It does not promise the bytes that an engine's chat template makes, and it checks nothing: requests come from openai.Scan.

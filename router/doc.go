@@ -7,14 +7,15 @@
 //
 // prefill_blocks are the blocks of this prompt that the worker does not hold, and those of other requests still being
 // prefilled there. decode_blocks are the blocks in use by requests there. A request counts, from the pick on, what it must
-// prefill as prefill and what is held for it already as decode; at its first byte all of it is decode. Equal costs go to the worker with the fewest requests, then to the one picked longest ago.
+// prefill as prefill and what is held for it already as decode; at its first byte all of it is decode. Equal costs go to the
+// worker with the fewest requests, then to the one picked longest ago.
 //
 // It promises:
-//   - Picking and booking are one step. A burst of equal prompts knows of itself: the prompt counts as held where the first of
-//     them was sent, but what is still being prefilled there weighs as much as prefilling it elsewhere, so over idle workers
-//     the burst spreads evenly.
-//   - A booking ends when it is released, never by a timer, and exactly once. Loads are never negative, whatever comes twice,
-//     late, or for a worker that is gone.
+//   - Picking and booking are one step. A burst of equal prompts knows of itself: the prompt counts as held where the first
+//     of them was sent, but what is still being prefilled there weighs as much as prefilling it elsewhere, so over idle
+//     workers the burst spreads evenly.
+//   - A booking ends when it is released, never by a timer, and exactly once. Loads are never negative, whatever comes
+//     twice, late, or for a worker that is gone.
 //   - Bounded memory: Config.MaxBlocks blocks (8 bytes each, and about 250 a place where prompts part), the oldest go first.
 //   - No clock, no I/O, no goroutine. One lock; prompts are hashed outside of it.
 //

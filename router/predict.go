@@ -8,7 +8,8 @@ import (
 // predictive is the index for workers that announce nothing: it remembers which prompt was sent where, for a time.
 //
 // It is a path-compressed tree over block hashes. A node is a run of blocks that all its holders hold whole: where a prompt
-// ends, or parts from another, the node is split. So a conversation of n turns is a path of about n nodes, however long it is.
+// ends, or parts from another, the node is split. So a conversation of n turns is a path of about n nodes, however long it
+// is.
 //
 // Nodes are in one list by last use, and a parent is always used after its children. So the oldest node is a leaf, and
 // forgetting from the old end never leaves a gap in a path.

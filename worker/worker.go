@@ -166,7 +166,7 @@ func (w *Worker) server() *http.Server {
 	return &http.Server{
 		Handler: w, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4096},
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Hour, // longer than the 30 s of Envoy's clusters, so that it is Envoy who closes an idle connection
+		IdleTimeout:       2 * time.Hour, // Envoy closes an idle connection after 30 s: it is to be the one that does
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
 	}
