@@ -2,7 +2,6 @@ package limits
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -21,15 +20,8 @@ const urlForms = "want redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://
 // ParseRedisURL reads where Redis is. Its error is one sentence, and never has the URL in it, which may hold a password.
 func ParseRedisURL(s string) (*redis.Options, error) {
 	u, err := url.Parse(s)
-	if err != nil {
-		var inner *url.Error
-		if errors.As(err, &inner) {
-			err = inner.Err // the outer one quotes it all
-		}
-		if strings.Contains(s, "@") {
-			return nil, fmt.Errorf("redis URL: malformed (special characters in a user or password must be percent-encoded); %s", urlForms)
-		}
-		return nil, fmt.Errorf("redis URL: %w; %s", err, urlForms)
+	if err != nil { // it quotes what it does not like
+		return nil, fmt.Errorf("redis URL: malformed (special characters in a user or password must be percent-encoded); %s", urlForms)
 	}
 	o := &redis.Options{Username: u.User.Username()}
 	o.Password, _ = u.User.Password()

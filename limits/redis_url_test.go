@@ -42,7 +42,7 @@ func TestParseRedisURLRefuses(t *testing.T) {
 		"redis://:6379":             "names no host",
 		"redis://h:0":               "port",
 		"redis://h:99999":           "port",
-		"redis://h:port":            "invalid port",
+		"redis://h:port":            "malformed",
 		"redis://h/x":               "database",
 		"redis://h/1/2":             "database",
 		"redis://h?db=1":            "nothing may follow",
@@ -68,4 +68,25 @@ func TestParseRedisURLRefuses(t *testing.T) {
 	if _, err := limits.NewRedis(limits.RedisConfig{URL: "redis://h", Spoke: "a}b"}); err == nil || !strings.Contains(err.Error(), "braces") {
 		t.Errorf("braces: %v", err)
 	}
+}
+
+// Wherever a password stands in what is given, no error tells it.
+func FuzzParseRedisURL(f *testing.F) {
+	for _, s := range [][2]string{{"redis://u:", "@h"}, {"redis://:", ""}, {"redis://h:", "/0"}, {"redis://u:%", "%zz@h"}, {"", "@h:1"},
+		{"redis://h/", ""}, {"unix://", "/s"}, {"rediss://u:p@[", "]:1/2"}, {"redis://h?", ""}} {
+		f.Add(s[0], s[1])
+	}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		const password = "Se5ame"
+		o, err := limits.ParseRedisURL(before + password + after)
+		if err == nil {
+			if o.Addr == "" || o.Network != "tcp" && o.Network != "unix" {
+				t.Errorf("%q is taken as %s %q", before+password+after, o.Network, o.Addr)
+			}
+			return
+		}
+		if o != nil || strings.Contains(strings.ToLower(err.Error()), strings.ToLower(password)) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v, %v", o, err)
+		}
+	})
 }
