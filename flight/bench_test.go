@@ -72,5 +72,7 @@ func BenchmarkFlight(b *testing.B) {
 
 type quiet struct{}
 
-func (*quiet) Renew(context.Context, time.Time, limits.Hold) error   { return nil }
+func (*quiet) Renew(context.Context, time.Time, []limits.Hold) ([]limits.Hold, error) {
+	return nil, nil
+}
 func (*quiet) Release(context.Context, time.Time, limits.Hold) error { return nil }

@@ -2,6 +2,7 @@ package flight
 
 import (
 	"container/list"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,9 +155,9 @@ func (c *core) finishAll(now time.Time) {
 	}
 }
 
-// renewals returns the holds whose leases are due, and notes them as renewed.
-func (c *core) renewals(now time.Time) (holds []limits.Hold) {
-	for e := c.open.Front(); e != nil && !e.Value.(*flight).due.After(now); e = c.open.Front() {
+// renewals returns at most n holds whose leases are due, and notes them as renewed.
+func (c *core) renewals(now time.Time, n int) (holds []limits.Hold) {
+	for e := c.open.Front(); e != nil && len(holds) < n && !e.Value.(*flight).due.After(now); e = c.open.Front() {
 		f := e.Value.(*flight)
 		f.due = now.Add(c.leaseEvery)
 		c.open.MoveToBack(e)
@@ -165,6 +166,16 @@ func (c *core) renewals(now time.Time) (holds []limits.Hold) {
 		}
 	}
 	return holds
+}
+
+// notRenewed makes holds due again.
+func (c *core) notRenewed(holds []limits.Hold, now time.Time) {
+	for _, h := range slices.Backward(holds) {
+		if f := c.live(h.Admission); f != nil {
+			f.due = now
+			c.open.MoveToFront(f.place)
+		}
+	}
 }
 
 // lose ends every open flight that was admitted before a moment.

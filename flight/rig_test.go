@@ -23,7 +23,8 @@ type rig struct {
 	records  []*usagev1.Record
 	released map[string]int // admission → calls of Release
 	renewed  map[string]int
-	renewErr error
+	renewals int // calls of Renew
+	onRenew  func(context.Context, []limits.Hold) (lost []limits.Hold, err error)
 	onUsage  func(*usagev1.Record) // called under the table's lock
 	changed  chan struct{}         // gets something after each record and renewal, if anybody listens
 }
@@ -50,7 +51,8 @@ func (r *rig) pass(d time.Duration) {
 	r.mu.Lock()
 	r.now = r.now.Add(d)
 	r.mu.Unlock()
-	r.tick(context.Background())
+	r.expire(context.Background())
+	r.renew(context.Background())
 }
 
 func (r *rig) note(f func()) {
@@ -75,9 +77,17 @@ func (r *rig) Release(ctx context.Context, _ time.Time, h limits.Hold) error {
 	return ctx.Err()
 }
 
-func (r *rig) Renew(_ context.Context, _ time.Time, h limits.Hold) error {
-	r.note(func() { r.renewed[h.Admission]++ })
-	return r.renewErr
+func (r *rig) Renew(ctx context.Context, _ time.Time, hs []limits.Hold) (lost []limits.Hold, err error) {
+	r.note(func() {
+		r.renewals++
+		for _, h := range hs {
+			r.renewed[h.Admission]++
+		}
+	})
+	if r.onRenew != nil {
+		return r.onRenew(ctx, hs)
+	}
+	return nil, nil
 }
 
 func (r *rig) freed(id string) int {

@@ -2,22 +2,32 @@ package flight
 
 import (
 	"context"
-	"errors"
+	"sync"
 	"time"
 
 	"github.com/spokegate/spokegate/limits"
 )
 
-// Run writes the records that need not wait any longer and renews leases, until ctx is done. It returns nil.
+// Run writes the records that need not wait any longer and renews leases, until ctx is done. It returns nil. A limiter that
+// hangs holds up no record: the two are done side by side.
 func (t *Table) Run(ctx context.Context) error {
+	var both sync.WaitGroup
+	for _, f := range []func(context.Context){t.expire, t.renew} {
+		both.Go(func() { t.every(ctx, f) })
+	}
+	both.Wait()
+	return nil
+}
+
+func (t *Table) every(ctx context.Context, f func(context.Context)) {
 	ticker := time.NewTicker(t.interval())
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			t.tick(ctx)
+			f(ctx)
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }
@@ -27,38 +37,46 @@ func (t *Table) interval() time.Duration {
 	return min(max(min(t.cfg.Grace, t.cfg.LeaseEvery)/8, time.Millisecond), 250*time.Millisecond)
 }
 
-func (t *Table) tick(ctx context.Context) {
+func (t *Table) expire(ctx context.Context) {
 	now := t.cfg.Now()
 	t.mu.Lock()
 	free := t.core.expire(now)
-	due := t.core.renewals(now)
 	t.mu.Unlock()
 	t.free(ctx, free)
-	t.renew(ctx, due)
 }
 
-// renew keeps leases. All of one round share its time, so that a limiter that hangs does not hold up the records.
-func (t *Table) renew(ctx context.Context, due []limits.Hold) {
-	if len(due) == 0 {
-		return
-	}
+// renewBatch is how many leases are renewed in one call: few enough for a Redis not to be busy with them for long.
+const renewBatch = 128
+
+// renew keeps the leases that are due. Those that failed are due again at the next tick.
+func (t *Table) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, limiterWait)
 	defer cancel()
-	failed := 0
+	var failed []limits.Hold
 	var last error
-	for _, h := range due {
-		err := t.cfg.Limiter.Renew(ctx, t.cfg.Now(), h)
-		switch {
-		case err == nil:
-		case errors.Is(err, limits.ErrLost):
+	now := t.cfg.Now()
+	for due := t.due(now); len(due) > 0; due = t.due(now) {
+		lost, err := t.cfg.Limiter.Renew(ctx, t.cfg.Now(), due)
+		if err != nil {
+			failed, last = append(failed, due...), err
+		}
+		for _, h := range lost {
 			t.lapsed(h)
-		default:
-			failed, last = failed+1, err
 		}
 	}
-	if failed > 0 {
-		t.cfg.Log.Warn("leases were not renewed", "leases", failed, "err", last)
+	if len(failed) == 0 {
+		return
 	}
+	t.mu.Lock()
+	t.core.notRenewed(failed, now)
+	t.mu.Unlock()
+	t.cfg.Log.Warn("leases were not renewed, it is tried again", "leases", len(failed), "err", last)
+}
+
+func (t *Table) due(now time.Time) []limits.Hold {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.core.renewals(now, renewBatch)
 }
 
 // lapsed stops renewing a lease that is gone for good, unless its flight has ended meanwhile, which is ordinary life.

@@ -12,10 +12,10 @@ import (
 	"github.com/spokegate/spokegate/limits"
 )
 
-// Leases is what the table needs of a limits.Limiter. Errors are logged and not retried: a lease that is not renewed or not
-// released expires by itself.
+// Leases is what the table needs of a limits.Limiter. Errors are logged; a renewal is tried again, a release is not: the
+// lease expires by itself.
 type Leases interface {
-	Renew(ctx context.Context, now time.Time, h limits.Hold) error
+	Renew(ctx context.Context, now time.Time, hs []limits.Hold) (lost []limits.Hold, err error)
 	Release(ctx context.Context, now time.Time, h limits.Hold) error
 }
 

@@ -2,8 +2,12 @@ package flight
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,7 +147,7 @@ func TestLeasesAreRenewedWhileOpen(t *testing.T) {
 	if r.renewed["a"] != 2 || r.renewed["b"] != 3 {
 		t.Errorf("after the end of a: %v", r.renewed)
 	}
-	r.renewErr = limits.ErrLost
+	r.onRenew = func(_ context.Context, hs []limits.Hold) ([]limits.Hold, error) { return hs, nil }
 	r.pass(time.Minute)
 	r.pass(time.Minute)
 	if r.renewed["b"] != 4 {
@@ -210,6 +214,66 @@ func TestClientRequestIDIsCut(t *testing.T) {
 	}
 	if got := r.one(t, "b", "admitted").ClientRequestId; got != "x"+strings.Repeat("é", 63) {
 		t.Errorf("%q", got)
+	}
+}
+
+// Leases are renewed many in a call. What failed is due again, and not forgotten for a whole turn.
+func TestFailedRenewalsAreDueAgain(t *testing.T) {
+	r := newRig(Config{LeaseEvery: 10 * time.Second})
+	const flights = 2*renewBatch + 1
+	for i := range flights {
+		r.open(strconv.Itoa(i))
+	}
+	down := true
+	r.onRenew = func(_ context.Context, hs []limits.Hold) ([]limits.Hold, error) {
+		if down && slices.ContainsFunc(hs, func(h limits.Hold) bool { return h.Admission == "0" }) {
+			return nil, errors.New("redis is away")
+		}
+		return nil, nil
+	}
+	r.pass(10 * time.Second)
+	if r.renewals != 3 || r.renewed["0"] != 1 || r.renewed[strconv.Itoa(flights-1)] != 1 {
+		t.Errorf("%d calls, %v", r.renewals, r.renewed)
+	}
+	r.End("1", Facts{Logged: ended()}) // its renewal failed too
+	down = false
+	r.pass(time.Millisecond)
+	if r.renewals != 4 || r.renewed["0"] != 2 || r.renewed["1"] != 1 || r.renewed[strconv.Itoa(renewBatch)] != 1 {
+		t.Errorf("%d calls, %v", r.renewals, r.renewed)
+	}
+	r.pass(time.Second)
+	if r.renewals != 4 {
+		t.Errorf("%d calls: what was renewed is not due", r.renewals)
+	}
+}
+
+// A limiter that hangs does not hold up the records.
+func TestRecordsDoNotWaitForRenewals(t *testing.T) {
+	r := newRig(Config{Grace: 10 * time.Millisecond, LeaseEvery: 10 * time.Millisecond, Now: time.Now})
+	hangs, over := make(chan struct{}), atomic.Bool{}
+	r.onRenew = func(ctx context.Context, _ []limits.Hold) ([]limits.Hold, error) {
+		select {
+		case hangs <- struct{}{}:
+		case <-ctx.Done():
+		}
+		<-ctx.Done()
+		over.Store(true)
+		return nil, ctx.Err()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	r.open("hangs")
+	go func() { done <- r.Run(ctx) }()
+	<-hangs
+	r.open("a")
+	r.End("a", Facts{Metered: whole()}) // half of the facts: its record waits for Grace
+	r.await(t, func() bool { return len(r.records) == 3 })
+	if over.Load() {
+		t.Error("the record came only after the renewal")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

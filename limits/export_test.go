@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -33,11 +34,17 @@ func (r *Redis) GoByNow() {
 	r.givenTime, r.slack = true, time.Hour
 }
 
+// Errors is how many calls of a kind have failed.
+func (r *Redis) Errors(op string) float64 {
+	return testutil.ToFloat64(r.metrics.errors.WithLabelValues(op))
+}
+
 // Client is the client in use.
 func (r *Redis) Client() redis.UniversalClient { return r.client }
 
-// ParseLimits reads what AppendLimits writes.
+// ReadDecision reads a reply of Redis, ParseLimits what AppendLimits writes.
 var (
+	ReadDecision = decision
 	ParseLimits  = parseLimits
 	AppendLimits = appendLimits
 )

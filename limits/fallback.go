@@ -14,8 +14,8 @@ import (
 // Primary is the shared store that a Fallback prefers. [Redis] is one.
 type Primary interface {
 	Limiter
-	// Restore puts back the leases of a request that runs and that the store has lost.
-	Restore(ctx context.Context, now time.Time, h Hold) error
+	// Restore puts back the leases of requests that run and that the store has lost. It returns those that were released.
+	Restore(ctx context.Context, now time.Time, hs []Hold) (released []Hold, err error)
 	// Announce says that this door is there, for DoorTTL. Its error says that the store is not fit to be asked.
 	Announce(ctx context.Context, now time.Time) error
 	DoorTTL() time.Duration
@@ -95,7 +95,7 @@ func (f *Fallback) Acquire(ctx context.Context, now time.Time, ask Ask) (Decisio
 	if d, known := f.local.recall(now, ask.Admission); known {
 		return d, nil
 	}
-	share := Ask{Admission: ask.Admission, Limits: shares(ask.Limits, f.primary.Doors()), Tokens: ask.Tokens}
+	share := Ask{Admission: ask.Admission, Limits: shares(ask.Limits, f.primary.Doors())}
 	if before := f.outage.Load(); !before.away() {
 		d, err := f.primary.Acquire(ctx, now, ask)
 		if err == nil && d.Admitted {
@@ -109,20 +109,45 @@ func (f *Fallback) Acquire(ctx context.Context, now time.Time, ask Ask) (Decisio
 }
 
 // Renew implements Limiter. While the primary is away its leases count as kept.
-func (f *Fallback) Renew(ctx context.Context, now time.Time, h Hold) error {
-	here := f.local.Renew(ctx, now, h)
+func (f *Fallback) Renew(ctx context.Context, now time.Time, hs []Hold) (lost []Hold, err error) {
+	gone, err := f.local.Renew(ctx, now, hs)
 	before := f.outage.Load()
-	if h.local || before.away() {
-		return here
+	if err != nil || before.away() {
+		return gone, err
 	}
-	err := f.primary.Renew(ctx, now, h)
-	if errors.Is(err, ErrLost) && here == nil { // its request runs, so it was not released
-		err = f.primary.Restore(ctx, now, h)
+	if lost, err = f.renewShared(ctx, now, hs, gone); err != nil && f.failed(before, now, err) {
+		return gone, nil
 	}
-	if err != nil && f.failed(before, now, err) {
-		return here
+	return lost, err
+}
+
+// renewShared renews in the primary what is counted there. gone are those that memory does not know to run.
+func (f *Fallback) renewShared(ctx context.Context, now time.Time, hs, gone []Hold) (lost []Hold, err error) {
+	ended := map[string]bool{}
+	for _, h := range gone {
+		ended[h.Admission] = true
 	}
-	return err
+	var shared, back []Hold
+	for _, h := range hs {
+		if !h.local {
+			shared = append(shared, h)
+		} else if ended[h.Admission] {
+			lost = append(lost, h)
+		}
+	}
+	missing, err := f.primary.Renew(ctx, now, shared)
+	if err != nil || len(missing) == 0 {
+		return lost, err
+	}
+	for _, h := range missing {
+		if ended[h.Admission] {
+			lost = append(lost, h)
+		} else { // its request runs, so it was not released
+			back = append(back, h)
+		}
+	}
+	released, err := f.primary.Restore(ctx, now, back)
+	return append(lost, released...), err
 }
 
 // Release implements Limiter.
@@ -142,7 +167,7 @@ func (o *outage) away() bool { return o != nil && !o.over }
 // failed says whether an error means that the primary is away, and if so goes over to memory; before is what was known
 // when the call began. It is no failure of the primary's when the caller left, or asked what has no answer.
 func (f *Fallback) failed(before *outage, now time.Time, err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, ErrNoAdmission) || errors.Is(err, ErrLost) || errors.Is(err, errGiveUp) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, ErrNoAdmission) || errors.Is(err, errGiveUp) {
 		return false
 	}
 	o := &outage{since: now, err: err}

@@ -119,8 +119,8 @@ func TestFallbackReturnsWithoutCountingTwice(t *testing.T) {
 		t.Fatal(a.Status())
 	}
 	a.release(t, shared.Hold) // cannot reach Redis now
-	if err := a.Renew(t.Context(), time.Now(), local.Hold); err != nil {
-		t.Errorf("renew in memory: %v", err)
+	if !renewed(t, a, time.Now(), local.Hold) {
+		t.Error("not renewed in memory")
 	}
 	server.Thaw()
 	a.returns(t)
@@ -135,8 +135,8 @@ func TestFallbackReturnsWithoutCountingTwice(t *testing.T) {
 	if n := a.InFlight()["key"]; n != 1 {
 		t.Errorf("%d in flight, want the local one", n)
 	}
-	if err := a.Renew(t.Context(), time.Now(), local.Hold); err != nil {
-		t.Errorf("renew in memory after the return: %v", err)
+	if !renewed(t, a, time.Now(), local.Hold) {
+		t.Error("not renewed in memory after the return")
 	}
 	a.release(t, local.Hold)
 	a.release(t, local.Hold)
@@ -194,14 +194,14 @@ func TestFallbackRestores(t *testing.T) {
 	a.release(t, over.Hold)
 	flush(t, a.redis)
 	eventually(t, "the lease is back", func() bool {
-		if err := a.Renew(t.Context(), time.Now(), d.Hold); err != nil {
-			t.Fatalf("renew: %v", err)
+		if !renewed(t, a, time.Now(), d.Hold) {
+			t.Fatal("not renewed")
 		}
 		return a.redis.Leases(t.Context(), "key") == 1
 	})
 	b.returns(t)
 	mustAsk(t, b, "has no place", false, p)
-	if err := a.Renew(t.Context(), time.Now(), over.Hold); err == nil {
+	if renewed(t, a, time.Now(), over.Hold) {
 		t.Error("renewed what was released")
 	}
 	if n := a.redis.Leases(t.Context(), "other"); n != 0 {
@@ -262,7 +262,7 @@ func TestFallbackUnderTraffic(t *testing.T) {
 					t.Error(err)
 				}
 				if got.Admitted {
-					_ = d.Renew(t.Context(), time.Now(), got.Hold)
+					_, _ = d.Renew(t.Context(), time.Now(), []limits.Hold{got.Hold})
 					d.release(t, got.Hold)
 				}
 			}

@@ -22,9 +22,10 @@ type Limiter interface {
 	// across a network may have written all the same: release the hold of the ask to be sure.
 	Acquire(ctx context.Context, now time.Time, ask Ask) (Decision, error)
 
-	// Renew keeps the leases of a hold for another lease time. It never shortens them and never brings back what
-	// was released or has expired: then it returns ErrLost.
-	Renew(ctx context.Context, now time.Time, h Hold) error
+	// Renew keeps the leases of all the holds for another lease time, in one round trip. It never shortens them and never
+	// brings back what was released or has expired: those holds it returns as lost, and their requests run on uncounted.
+	// After an error any of them may have been renewed or not; to renew them again is harmless.
+	Renew(ctx context.Context, now time.Time, hs []Hold) (lost []Hold, err error)
 
 	// Release frees the leases of a hold. Doing it again, late, or for a hold that has expired does nothing.
 	// What was taken from a rate stays taken. A done context does not stop it. A store across a network may return before it
@@ -38,8 +39,6 @@ type Ask struct {
 	Admission string
 	// Limits that apply, with different IDs. They are judged in this order and the first of equals is the binding one.
 	Limits []policy.Limit
-	// Tokens estimated for prompt and completion. Not acted upon until there are token limits.
-	Tokens int64
 }
 
 // Decision is the answer. The zero value is no.
@@ -71,8 +70,7 @@ type Kind uint8
 
 // A limit may have several kinds at once; each has a standing of its own.
 const (
-	NoKind Kind = iota
-	Rate
+	Rate Kind = iota + 1
 	Concurrency
 )
 
@@ -97,10 +95,5 @@ type Hold struct {
 	local bool // in the memory of this process
 }
 
-var (
-	// ErrNoAdmission answers an ask without an admission id: all such asks would count as one.
-	ErrNoAdmission = errors.New("limits: an ask needs an admission id")
-	// ErrLost answers a renewal of leases that are gone: released, or expired because they were not renewed in time.
-	// The request runs on uncounted.
-	ErrLost = errors.New("limits: the leases are gone")
-)
+// ErrNoAdmission answers an ask without an admission id: all such asks would count as one.
+var ErrNoAdmission = errors.New("limits: an ask needs an admission id")

@@ -148,18 +148,21 @@ func leaseIDs(ls []policy.Limit) []string {
 }
 
 // Renew implements Limiter.
-func (m *Memory) Renew(_ context.Context, now time.Time, hold Hold) error {
+func (m *Memory) Renew(_ context.Context, now time.Time, hs []Hold) (lost []Hold, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance(now)
-	h := m.holdings[hold.Admission]
-	if h == nil || h.in != &m.open {
-		return ErrLost
+	for _, hold := range hs {
+		h := m.holdings[hold.Admission]
+		if h == nil || h.in != &m.open {
+			lost = append(lost, hold)
+			continue
+		}
+		h.expires = m.clock.Add(m.cfg.LeaseTTL)
+		m.open.remove(h)
+		m.open.push(h)
 	}
-	h.expires = m.clock.Add(m.cfg.LeaseTTL)
-	m.open.remove(h)
-	m.open.push(h)
-	return nil
+	return lost, nil
 }
 
 // Release implements Limiter.

@@ -29,7 +29,7 @@ type RedisConfig struct {
 	Door string
 	// LeaseTTL is how long a lease lives without renewal, whole milliseconds. Default 30 s. Renew at a third of it.
 	LeaseTTL time.Duration
-	// Timeout of a question. Default 150 ms: Envoy waits 2 s for the whole check, and a door that hears nothing from Redis
+	// Timeout of a question. Default 150 ms: Envoy waits 5 s for the whole check, and a door that hears nothing from Redis
 	// has to decide by itself in that time.
 	Timeout time.Duration
 	// DoorTTL is how long a door counts as there after it announced itself. Default 15 s.
@@ -136,9 +136,8 @@ func (r *Redis) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision, 
 		d, err = decision(reply, ask.Admission, ask.Limits)
 	}
 	if err != nil {
-		r.metrics.errors.WithLabelValues("acquire").Inc()
 		r.giveUp(now, ask, attempt)
-		return Decision{}, fmt.Errorf("limits: redis: %w", err)
+		return Decision{}, r.failed(ctx, "acquire", err)
 	}
 	return d, nil
 }
@@ -199,36 +198,58 @@ func (r *Redis) ofHold(now time.Time, h Hold, last any) call {
 }
 
 // Renew implements Limiter.
-func (r *Redis) Renew(ctx context.Context, now time.Time, h Hold) error {
-	return r.renew(ctx, now, h, "")
+func (r *Redis) Renew(ctx context.Context, now time.Time, hs []Hold) (lost []Hold, err error) {
+	return r.renew(ctx, now, hs, func(Hold) string { return "" })
 }
 
-// Restore puts back the leases of a request that runs, after Redis has lost them or let them expire, as when it was
-// restarted empty. It does so also above the limit. What was released stays released: then it returns ErrLost.
-func (r *Redis) Restore(ctx context.Context, now time.Time, h Hold) error {
-	var ls []policy.Limit
-	for _, id := range h.Leases {
-		ls = append(ls, policy.Limit{ID: id, Concurrency: 1})
-	}
-	return r.renew(ctx, now, h, noAnswer+string(appendLimits(nil, ls)))
+// Restore puts back the leases of requests that run, after Redis has lost them or let them expire, as when it was
+// restarted empty. It does so also above the limit. What was released stays released, and is returned.
+func (r *Redis) Restore(ctx context.Context, now time.Time, hs []Hold) (released []Hold, err error) {
+	return r.renew(ctx, now, hs, func(h Hold) string {
+		var ls []policy.Limit
+		for _, id := range h.Leases {
+			ls = append(ls, policy.Limit{ID: id, Concurrency: 1})
+		}
+		return noAnswer + string(appendLimits(nil, ls))
+	})
 }
 
-func (r *Redis) renew(ctx context.Context, now time.Time, h Hold, back string) error {
-	if h.Admission == "" {
-		return ErrLost
+func (r *Redis) renew(ctx context.Context, now time.Time, hs []Hold, back func(Hold) string) (lost []Hold, err error) {
+	calls := make([]call, len(hs))
+	for i, h := range hs {
+		calls[i] = r.ofHold(now, h, back(h))
 	}
-	c := r.ofHold(now, h, back)
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
-	defer cancel()
-	kept, err := r.scripts.renew.Run(ctx, r.client, c.keys, c.args...).Int()
+	kept, err := r.many(ctx, "renew", r.scripts.renew, calls)
 	if err != nil {
-		r.metrics.errors.WithLabelValues("renew").Inc()
-		return fmt.Errorf("limits: redis: %w", err)
+		return nil, err
 	}
-	if kept == 0 {
-		return ErrLost
+	for i, k := range kept {
+		if n, err := k.Int(); err != nil {
+			return nil, fmt.Errorf("%w: %w", errReply, err)
+		} else if n == 0 {
+			lost = append(lost, hs[i])
+		}
 	}
-	return nil
+	return lost, nil
+}
+
+// many runs a script once for each call, in one round trip, which may take longer than that of one call.
+func (r *Redis) many(ctx context.Context, op string, s *redis.Script, calls []call) ([]*redis.Cmd, error) {
+	within, cancel := context.WithTimeout(ctx, max(r.cfg.Timeout, time.Second))
+	defer cancel()
+	replies, err := runAll(within, r.client, s, calls)
+	if err != nil {
+		return nil, r.failed(ctx, op, err)
+	}
+	return replies, nil
+}
+
+// failed counts an error of Redis, unless it is the caller who left.
+func (r *Redis) failed(ctx context.Context, op string, err error) error {
+	if ctx.Err() == nil {
+		r.metrics.errors.WithLabelValues(op).Inc()
+	}
+	return fmt.Errorf("limits: redis: %w", err)
 }
 
 // Release implements Limiter. It returns at once; the leases are free a moment later, or, when Redis is away, when it is
@@ -254,12 +275,7 @@ func (r *Redis) free(ctx context.Context, batch []freeing) error {
 	for i, f := range batch {
 		calls[i] = r.ofHold(f.at, f.hold, f.attempt)
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(r.cfg.Timeout, time.Second))
-	defer cancel()
-	err := runAll(ctx, r.client, r.scripts.release, calls)
-	if err != nil {
-		r.metrics.errors.WithLabelValues("release").Inc()
-	}
+	_, err := r.many(ctx, "release", r.scripts.release, calls)
 	return err
 }
 

@@ -78,13 +78,21 @@ func decision(reply, admission string, ls []policy.Limit) (Decision, error) {
 	}
 	items := itemsOf(ls)
 	d := Decision{Admitted: letter != saysRefused}
-	if n := int(answer[0]); n > len(items) {
+	n := int(answer[0])
+	if n > len(items) || n == 0 && !d.Admitted { // a refusal says what refuses
 		return Decision{}, errReply
-	} else if n > 0 {
-		it := items[n-1]
+	}
+	if n > 0 {
+		it, numbers := items[n-1], [4]int64{}
+		for i := range numbers {
+			var ok bool
+			if numbers[i], ok = number(answer[1+8*i:]); !ok {
+				return Decision{}, errReply
+			}
+		}
 		d.Binding = &Standing{
-			Limit: ls[it.limit], Kind: it.kind, Max: number(answer[1:]), Remaining: number(answer[9:]),
-			Reset: time.Duration(number(answer[17:])), RetryAfter: time.Duration(number(answer[25:])),
+			Limit: ls[it.limit], Kind: it.kind, Max: numbers[0], Remaining: numbers[1],
+			Reset: time.Duration(numbers[2]), RetryAfter: time.Duration(numbers[3]),
 		}
 	}
 	if d.Admitted {
@@ -93,9 +101,10 @@ func decision(reply, admission string, ls []policy.Limit) (Decision, error) {
 	return d, nil
 }
 
-// number reads a whole number that travels as a double.
-func number(s string) int64 {
-	return int64(math.Float64frombits(binary.BigEndian.Uint64([]byte(s[:8]))))
+// number reads a number, which is whole and not below 0, that travels as a double.
+func number(s string) (int64, bool) {
+	f := math.Float64frombits(binary.BigEndian.Uint64([]byte(s[:8])))
+	return int64(f), f >= 0 && f < 1<<63
 }
 
 // appendLimits writes the memo: the limits of an ask, kept beside the answer, so that the first answer can be given again
@@ -111,7 +120,6 @@ func appendLimits(b []byte, ls []policy.Limit) []byte {
 		b = binary.BigEndian.AppendUint64(b, math.Float64bits(l.RequestsPerSecond))
 		b = binary.AppendVarint(b, int64(l.Burst))
 		b = binary.AppendVarint(b, int64(l.Concurrency))
-		b = binary.AppendVarint(b, l.TokensPerMinute)
 	}
 	return b
 }
@@ -123,7 +131,7 @@ func parseLimits(b []byte) ([]policy.Limit, error) {
 	for len(r.rest) > 0 && !r.bad {
 		ls = append(ls, policy.Limit{
 			Level: policy.Level(r.byte()), Owner: r.string(), Model: r.string(), ID: r.string(), RequestsPerSecond: r.float(),
-			Burst: int(r.int()), Concurrency: int(r.int()), TokensPerMinute: r.int(),
+			Burst: int(r.int()), Concurrency: int(r.int()),
 		})
 	}
 	if r.bad {

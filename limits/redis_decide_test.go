@@ -1,7 +1,7 @@
 package limits_test
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -58,8 +58,7 @@ func (h *history) step(i int) {
 		h.same(fmt.Sprint("release ", hold.Admission), h.redis.Release(h.t.Context(), h.now, hold), h.memory.Release(h.t.Context(), h.now, hold))
 	case n < 3 && len(h.holds) > 0:
 		hold := pick(h.rand, h.holds)
-		a, b := h.redis.Renew(h.t.Context(), h.now, hold), h.memory.Renew(h.t.Context(), h.now, hold)
-		h.same(fmt.Sprint("renew ", hold.Admission), errors.Is(a, limits.ErrLost), errors.Is(b, limits.ErrLost))
+		h.same(fmt.Sprint("renew ", hold.Admission), renewed(h.t, h.redis, h.now, hold), renewed(h.t, h.memory, h.now, hold))
 	default:
 		h.ask(fmt.Sprint("a", max(0, i-h.rand.IntN(2))))
 	}
@@ -123,7 +122,7 @@ func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
 func FuzzParseLimits(f *testing.F) {
 	f.Add(limits.AppendLimits(nil, []policy.Limit{{Level: policy.TeamLevel, Owner: "research", Model: "m", ID: "team/8:research/1:m",
-		RequestsPerSecond: 0.3, Burst: 7, Concurrency: 1 << 40, TokensPerMinute: -1}, {}}))
+		RequestsPerSecond: 0.3, Burst: 7, Concurrency: 1 << 40}, {}}))
 	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ls, err := limits.ParseLimits(b)
@@ -133,6 +132,42 @@ func FuzzParseLimits(f *testing.F) {
 		again, err := limits.ParseLimits(limits.AppendLimits(nil, ls))
 		if d := cmp.Diff(ls, again, cmpopts.EquateNaNs()); err != nil || d != "" {
 			t.Errorf("%v, %s", err, d)
+		}
+	})
+}
+
+// Whatever Redis answers: an error comes with the zero Decision, a refusal with what refuses, a yes with all that it holds.
+func FuzzReadDecision(f *testing.F) {
+	p := policy.Limit{ID: "key", Concurrency: 1}
+	answer := func(item byte, numbers ...float64) string {
+		b := []byte{item}
+		for _, n := range numbers {
+			b = binary.BigEndian.AppendUint64(b, math.Float64bits(n))
+		}
+		return string(b)
+	}
+	f.Add("A" + answer(0, 0, 0, 0, 0))
+	f.Add("A" + answer(1, 1, 0, 1e9, 0))
+	f.Add("R" + answer(1, 1, 0, 1e9, 1e9))
+	f.Add("R" + answer(0, 0, 0, 0, 0)) // by nothing
+	f.Add("R" + answer(2, 1, 0, math.NaN(), -1))
+	f.Add("S" + answer(1, 1, 0, 1e9, 0) + string(limits.AppendLimits(nil, []policy.Limit{p})))
+	f.Add("X")
+	f.Fuzz(func(t *testing.T, reply string) {
+		d, err := limits.ReadDecision(reply, "a", []policy.Limit{{ID: "team", RequestsPerSecond: 1, Burst: 2}, p})
+		switch b := d.Binding; {
+		case err != nil:
+			if d.Admitted || b != nil || d.Hold.Admission != "" {
+				t.Errorf("%v beside %v", d, err)
+			}
+		case b == nil && !d.Admitted:
+			t.Error("refused by nothing")
+		case b != nil && (b.Max < 0 || b.Remaining < 0 || b.Reset < 0 || b.RetryAfter < 0 || b.Kind == 0):
+			t.Errorf("%+v", b)
+		case d.Admitted != (d.Hold.Admission == "a"):
+			t.Errorf("%+v", d)
+		case d.Admitted && reply[0] == 'A' && !slices.Equal(d.Hold.Leases, []string{"key"}):
+			t.Errorf("holds %v", d.Hold.Leases)
 		}
 	})
 }

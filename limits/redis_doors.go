@@ -2,7 +2,6 @@ package limits
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -41,12 +40,11 @@ func (r *Redis) DoorTTL() time.Duration { return r.cfg.DoorTTL }
 // Announce says that this door is there, and sees how many are. As it runs a script that writes, it tells also whether Redis
 // is fit to be asked.
 func (r *Redis) Announce(ctx context.Context, now time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	within, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	n, err := r.scripts.announce.Run(ctx, r.client, []string{r.prefix + "doors"}, r.time(now), r.cfg.Door, r.cfg.DoorTTL.Milliseconds()).Int()
+	n, err := r.scripts.announce.Run(within, r.client, []string{r.prefix + "doors"}, r.time(now), r.cfg.Door, r.cfg.DoorTTL.Milliseconds()).Int()
 	if err != nil {
-		r.metrics.errors.WithLabelValues("announce").Inc()
-		return fmt.Errorf("limits: redis: %w", err)
+		return r.failed(ctx, "announce", err)
 	}
 	r.doors.add(n)
 	return nil

@@ -35,6 +35,31 @@ func TestRedisDidItAllTheSame(t *testing.T) {
 	mustAsk(t, r, "late", false, p)
 }
 
+// A client that leaves while Redis is asked is no error of Redis's; what was asked is given up all the same.
+func TestRedisClientLeaves(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	r := newRedis(t, limits.RedisConfig{URL: server.URL(), Timeout: patient})
+	p := places("key", 1)
+	mustAsk(t, r, "warm", true)
+	server.Freeze()
+	ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer leave()
+	if d, err := r.Acquire(ctx, time.Now(), limits.Ask{Admission: "leaves", Limits: []policy.Limit{p}}); err == nil || d.Admitted {
+		t.Errorf("%s, %v", d, err)
+	}
+	if lost, err := r.Renew(ctx, time.Now(), []limits.Hold{{Admission: "leaves"}}); err == nil {
+		t.Errorf("renewed all but %v", lost)
+	}
+	server.Thaw()
+	flush(t, r)
+	mustAsk(t, r, "other", true, p)
+	for _, op := range []string{"acquire", "renew"} {
+		if n := r.Errors(op); n != 0 {
+			t.Errorf("%v errors of %s", n, op)
+		}
+	}
+}
+
 func TestRedisAskedAgainAfterGivingUp(t *testing.T) {
 	server := limitstest.StartRedis(t)
 	p := places("key", 3)

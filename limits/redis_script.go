@@ -35,27 +35,28 @@ type call struct {
 
 // runAll runs a script once for each call, in one round trip; in a second one those that Redis did not know the script of.
 // Script.Run does the same for one call. The script must be harmless when run again.
-func runAll(ctx context.Context, c redis.UniversalClient, s *redis.Script, calls []call) error {
+func runAll(ctx context.Context, c redis.UniversalClient, s *redis.Script, calls []call) ([]*redis.Cmd, error) {
 	p := c.Pipeline()
+	replies := make([]*redis.Cmd, len(calls))
 	for i := range calls {
-		p.EvalSha(ctx, s.Hash(), calls[i].keys, calls[i].args...)
+		replies[i] = p.EvalSha(ctx, s.Hash(), calls[i].keys, calls[i].args...)
 	}
-	cmds, err := p.Exec(ctx)
+	_, err := p.Exec(ctx)
 	if err == nil {
-		return nil
+		return replies, nil
 	}
 	again := c.Pipeline()
-	for i, cmd := range cmds {
-		switch err := cmd.Err(); {
+	for i := range replies {
+		switch err := replies[i].Err(); {
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
-			s.Eval(ctx, again, calls[i].keys, calls[i].args...)
+			replies[i] = s.Eval(ctx, again, calls[i].keys, calls[i].args...)
 		case err != nil:
-			return err
+			return nil, err
 		}
 	}
 	if again.Len() == 0 {
-		return err
+		return nil, err
 	}
 	_, err = again.Exec(ctx)
-	return err
+	return replies, err
 }

@@ -47,7 +47,12 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "ask":
 		return s.ask(t, now, d)
 	case "renew":
-		return s.each(d, func(h limits.Hold) error { return s.m.Renew(t.Context(), now, h) })
+		return s.each(d, func(h limits.Hold) error {
+			if !renewed(t, s.m, now, h) {
+				return errLost
+			}
+			return nil
+		})
 	case "release":
 		return s.each(d, func(h limits.Hold) error { return s.m.Release(t.Context(), now, h) })
 	}
@@ -116,13 +121,13 @@ func (s *scenario) ask(t *testing.T, now time.Time, d *datadriven.TestData) stri
 	return out.String()
 }
 
+var errLost = errors.New("lost")
+
 // each does something with each named hold, and shows what is in flight then.
 func (s *scenario) each(d *datadriven.TestData, f func(limits.Hold) error) string {
 	var out strings.Builder
 	for _, name := range names(d) {
-		if err := f(s.holds[name]); errors.Is(err, limits.ErrLost) {
-			fmt.Fprintf(&out, "%s: lost\n", name)
-		} else if err != nil {
+		if err := f(s.holds[name]); err != nil {
 			fmt.Fprintf(&out, "%s: %v\n", name, err)
 		}
 	}

@@ -106,7 +106,6 @@ type Limit struct {
 	RequestsPerSecond float64 // sustained; 0: none
 	Burst             int     // how many may come at once; at least 1 where there is a rate, else 0
 	Concurrency       int     // requests in flight; 0: none
-	TokensPerMinute   int64   // always 0 in this release
 }
 
 // counter names a limit's counter. Lengths go before the parts, so that no two owners and models share a name.

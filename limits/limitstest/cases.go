@@ -3,6 +3,7 @@ package limitstest
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -160,24 +161,47 @@ func renew(t *testing.T, w *world) {
 	h := w.admit(p)
 	for range 10 {
 		w.wait(TTL - w.tick)
-		if err := w.l.Renew(t.Context(), w.now, h); err != nil {
-			t.Fatalf("renew: %v", err)
-		}
-		if err := w.l.Renew(t.Context(), w.now.Add(-TTL/2), h); err != nil { // late on the way: must not shorten
-			t.Fatalf("renew: %v", err)
+		if !w.renewed(w.now, h) || !w.renewed(w.now.Add(-TTL/2), h) { // late on the way: must not shorten
+			t.Fatal("not renewed")
 		}
 	}
 	w.wait(TTL - w.tick)
 	w.exactly(0, p)
 	w.wait(w.tick)
-	if err := w.l.Renew(t.Context(), w.now, h); !errors.Is(err, limits.ErrLost) {
-		t.Errorf("renew after expiry: %v", err)
+	if w.renewed(w.now, h) {
+		t.Error("renewed after expiry")
 	}
 	w.exactly(1, p)
 	h = w.admit(p)
 	w.release(h)
-	if err := w.l.Renew(t.Context(), w.now, h); !errors.Is(err, limits.ErrLost) {
-		t.Errorf("renew after release: %v", err)
+	if w.renewed(w.now, h) {
+		t.Error("renewed after release")
 	}
 	w.exactly(1, p)
+}
+
+// Of many holds at once exactly those are lost that are gone.
+func renewMany(t *testing.T, w *world) {
+	p := places("key", 300)
+	var all, gone []limits.Hold
+	for i := range 300 {
+		h := w.admit(p)
+		all = append(all, h)
+		if i%3 == 0 {
+			gone = append(gone, h)
+		}
+	}
+	for _, h := range gone {
+		w.release(h)
+	}
+	w.wait(TTL - w.tick)
+	lost, err := w.l.Renew(t.Context(), w.now, all)
+	if err != nil || !reflect.DeepEqual(lost, gone) {
+		t.Fatalf("%d lost, want %d; %v", len(lost), len(gone), err)
+	}
+	if lost, err := w.l.Renew(t.Context(), w.now, nil); err != nil || len(lost) > 0 {
+		t.Errorf("of none %v are lost, %v", lost, err)
+	}
+	w.wait(TTL - w.tick)
+	w.exactly(100, p)
 }

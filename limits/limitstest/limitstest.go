@@ -41,6 +41,7 @@ func Run(t *testing.T, tick time.Duration, newLimiter New) {
 		{"release needs the hold alone", releaseAlone},
 		{"leases expire", expire},
 		{"renewal keeps and never resurrects", renew},
+		{"renewal of many at once", renewMany},
 		{"a raised limit helps at once", raised},
 		{"a lowered limit holds at once", lowered},
 		{"a removed limit is gone at once", removed},
@@ -114,6 +115,16 @@ func (w *world) release(h limits.Hold) {
 	if err := w.l.Release(w.t.Context(), w.now, h); err != nil {
 		w.t.Fatalf("release: %v", err)
 	}
+}
+
+// renewed says whether a hold's leases were kept.
+func (w *world) renewed(now time.Time, h limits.Hold) bool {
+	w.t.Helper()
+	lost, err := w.l.Renew(w.t.Context(), now, []limits.Hold{h})
+	if err != nil {
+		w.t.Errorf("renew: %v", err)
+	}
+	return len(lost) == 0
 }
 
 // exactly checks that n more pass now and not one more, and gives them back where that is possible.
