@@ -98,7 +98,14 @@ func TestKeyLookUp(t *testing.T) {
 		}
 	}
 	var c Current
+	changed := c.Changed()
+	select {
+	case <-changed:
+		t.Error("changed before anything was stored")
+	default:
+	}
 	c.Store(s)
+	<-changed
 	if c.Load() != s || c.Load().Since() != t0 {
 		t.Error("Current gives another snapshot")
 	}

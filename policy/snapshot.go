@@ -3,6 +3,7 @@ package policy
 import (
 	"crypto/subtle"
 	"encoding/hex"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -93,10 +94,33 @@ func applying(limits []Limit, model string) []Limit {
 }
 
 // Current holds the snapshot in force. The zero value holds none.
-type Current struct{ p atomic.Pointer[Snapshot] }
+type Current struct {
+	p  atomic.Pointer[Snapshot]
+	mu sync.Mutex
+	// Of those who wait for the next snapshot; nil: of nobody. Guarded by mu.
+	changed chan struct{}
+}
 
-// Load is the snapshot in force; nil before the first. A request loads once and keeps to that snapshot.
+// Load is the snapshot in force; nil before the first.
 func (c *Current) Load() *Snapshot { return c.p.Load() }
 
 // Store puts a snapshot in force.
-func (c *Current) Store(s *Snapshot) { c.p.Store(s) }
+func (c *Current) Store(s *Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.p.Store(s)
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+// Changed is closed at the next Store. Take the channel first, then the snapshot, so that no change is missed.
+func (c *Current) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.changed
+}
