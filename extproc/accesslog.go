@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 )
 
@@ -72,7 +73,7 @@ func logged(e *alsdatav3.HTTPAccessLogEntry, now time.Time) *flight.Logged {
 		Status:        int(e.GetResponse().GetResponseCode().GetValue()),
 		ClientCut:     flags.GetDownstreamConnectionTermination() || flags.GetDownstreamRemoteReset(),
 		UpstreamCut:   flags.GetUpstreamConnectionTermination() || flags.GetUpstreamRemoteReset() || flags.GetUpstreamProtocolError() || flags.GetLocalReset(),
-		NoUpstream:    flags.GetNoHealthyUpstream() || flags.GetUpstreamConnectionFailure() || flags.GetUpstreamOverflow() || flags.GetNoRouteFound() || flags.GetNoClusterFound() || flags.GetUpstreamRetryLimitExceeded() && c.GetUpstreamRemoteAddress() == nil,
+		NoUpstream:    refused(c) || flags.GetNoHealthyUpstream() || flags.GetUpstreamConnectionFailure() || flags.GetUpstreamOverflow() || flags.GetNoRouteFound() || flags.GetNoClusterFound() || flags.GetUpstreamRetryLimitExceeded() && c.GetUpstreamRemoteAddress() == nil,
 		Timeout:       flags.GetUpstreamRequestTimeout() || flags.GetStreamIdleTimeout() || flags.GetDurationTimeout(),
 		Details:       e.GetResponse().GetResponseCodeDetails(),
 		Served:        hostPort(c.GetUpstreamRemoteAddress()),
@@ -88,6 +89,12 @@ func logged(e *alsdatav3.HTTPAccessLogEntry, now time.Time) *flight.Logged {
 		out.At = began.Add(d.AsDuration())
 	}
 	return out
+}
+
+// refused says whether the answer is a shim's refusal: no engine saw the request, metered or not.
+func refused(c *alsdatav3.AccessLogCommon) bool {
+	_, ok := c.GetMetadata().GetFilterMetadata()[envoy.OwnNamespace].GetFields()[envoy.RefusedHeader]
+	return ok
 }
 
 func hostPort(a *corev3.Address) string {

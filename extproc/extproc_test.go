@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -246,6 +247,22 @@ func TestRefusalOfAShimIsNotServed(t *testing.T) {
 	b.logged(entry(503, nil))
 	if r := b.next(); r.GetOutcome() != "not_served" || r.CompletionTokens != nil {
 		t.Errorf("record %v", r)
+	}
+}
+
+// TestRefusalOfAShimIsNotServedWithoutAMeter: the access log alone tells as much.
+func TestRefusalOfAShimIsNotServedWithoutAMeter(t *testing.T) {
+	for refusal, want := range map[string]string{"draining": "not_served", "": "upstream_error"} {
+		b := newBench(t)
+		e := entry(503, nil)
+		if refusal != "" {
+			e.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {
+				Fields: map[string]*structpb.Value{envoy.RefusedHeader: structpb.NewStringValue(refusal)}}}}
+		}
+		b.logged(e)
+		if r := b.next(); r.GetOutcome() != want {
+			t.Errorf("refusal %q: record %v", refusal, r)
+		}
 	}
 }
 
