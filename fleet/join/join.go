@@ -12,6 +12,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ type Server struct {
 	Token     string            // the spoke's join token
 	Door      string            // name of the door: "kid" of the contexts it mints
 	PublicKey ed25519.PublicKey // the door's key
-	Own       []string          // the door's own addresses, ip:port: no worker is there, and a prompt must not go there
+	Own       []string          // where the door itself listens: no worker is there, and a prompt must not go there
 	Beat      time.Duration     // how often a shim reports; DefaultBeat when zero
 	Log       *slog.Logger      // slog.Default() when nil
 }
@@ -80,10 +81,30 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	return err
 }
 
-// isOwn says whether an address, however it is written, is the door's.
+// isOwn says whether an address, however it is written, is the door's. A listener on an unspecified address is at every
+// address of its host.
 func (s *Server) isOwn(addr string) bool {
 	a, err := netip.ParseAddrPort(addr)
-	return err == nil && slices.Contains(s.Own, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String())
+	return err == nil && slices.ContainsFunc(s.Own, func(own string) bool {
+		o, err := net.ResolveTCPAddr("tcp", own) // fails for a Unix socket, where no worker is
+		if err != nil || o.Port != int(a.Port()) {
+			return false
+		}
+		everywhere := o.IP == nil || o.IP.IsUnspecified()
+		return everywhere && isHosts(a.Addr()) || o.IP.Equal(a.Addr().AsSlice())
+	})
+}
+
+// isHosts says whether an address is one of this host's.
+func isHosts(a netip.Addr) bool {
+	if a.Unmap().IsLoopback() {
+		return true
+	}
+	list, err := net.InterfaceAddrs()
+	return err != nil || slices.ContainsFunc(list, func(l net.Addr) bool {
+		p, err := netip.ParsePrefix(l.String())
+		return err == nil && p.Addr().Unmap() == a.Unmap()
+	})
 }
 
 // follow applies each Status to the fleet until the stream ends.

@@ -219,3 +219,38 @@ func TestABrokenStreamEndsTheWorker(t *testing.T) {
 	cancel()
 	until(t, f, "gone", func(v *fleet.View) bool { return len(v.Workers) == 0 })
 }
+
+// TestNoWorkerIsWhereTheDoorListens: a prompt that went there would come back, and go there again.
+func TestNoWorkerIsWhereTheDoorListens(t *testing.T) {
+	host := "10.0.0.1"
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
+			host = n.IP.String()
+		}
+	}
+	for _, c := range []struct {
+		own, addr string
+		want      bool
+	}{
+		{"10.0.0.1:9901", "10.0.0.1:9901", true},
+		{"10.0.0.1:9901", "[::ffff:10.0.0.1]:9901", true},
+		{"10.0.0.1:9901", "10.0.0.1:9902", false},
+		{"10.0.0.1:9901", "10.0.0.2:9901", false},
+		{"0.0.0.0:8080", "127.0.0.1:8080", true},
+		{"0.0.0.0:8080", "127.0.0.1:8081", false},
+		{"0.0.0.0:8080", host + ":8080", true},
+		{"[::]:8080", host + ":8080", true},
+		{":8080", "[::1]:8080", true},
+		{"0.0.0.0:8080", "192.0.2.1:8080", false},
+		{"localhost:8080", "127.0.0.1:8080", true},
+		{"unix:/run/fleet.sock", "127.0.0.1:8080", false},
+	} {
+		if got := (&Server{Own: []string{c.own}}).isOwn(c.addr); got != c.want {
+			t.Errorf("a worker at %s, the door on %s: %v", c.addr, c.own, got)
+		}
+	}
+}
