@@ -98,7 +98,7 @@ func (d *door) build(ctx context.Context) (err error) {
 
 // listen puts the services before the domain: towards Envoy, towards workers, towards operators.
 func (d *door) listen(token string) {
-	d.servers = newServers(d.log)
+	d.servers = &servers{}
 	g := d.servers.envoySide(d.envoy)
 	d.control.Register(g)
 	extproc.Register(g, extproc.NewMeter(d.flights, time.Now, d.registry, d.log), extproc.NewLog(d.flights, time.Now, d.log))

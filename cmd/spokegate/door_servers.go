@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -23,87 +22,80 @@ import (
 	"github.com/spokegate/spokegate/fleet/join"
 )
 
-// servers are a door's listeners: towards Envoy, towards workers, towards operators.
-type servers struct {
-	log  *slog.Logger
-	grpc []grpcListener
-	http []httpListener
-}
+// servers are a door's listeners: towards Envoy, towards workers, towards operators. They are stopped in this order.
+type servers struct{ list []listener }
 
-type grpcListener struct {
+// listener is one of them: where, and what serves there until it is stopped.
+type listener struct {
 	address string
-	server  *grpc.Server
+	serve   func(net.Listener) error
+	stop    func()
 }
-
-type httpListener struct {
-	address string
-	server  *http.Server
-}
-
-func newServers(log *slog.Logger) *servers { return &servers{log: log} }
 
 func (s *servers) envoySide(d envoy.Door) *grpc.Server {
 	g := grpc.NewServer(d.ServerOptions()...)
-	s.grpc = append(s.grpc, grpcListener{"unix:" + d.DoorSocket, g})
+	s.grpc("unix:"+d.DoorSocket, g)
 	return g
 }
 
 func (s *servers) pickerSide(d envoy.Door, p *epp.Server) {
 	g := grpc.NewServer(d.ServerOptions()...)
 	extprocv3.RegisterExternalProcessorServer(g, p)
-	s.grpc = append(s.grpc, grpcListener{"unix:" + d.PickerSocket, g})
+	s.grpc("unix:"+d.PickerSocket, g)
 }
 
 func (s *servers) fleetSide(address string, j *join.Server) {
 	g := grpc.NewServer()
 	workerv1.RegisterFleetServer(g, j)
-	s.grpc = append(s.grpc, grpcListener{address, g})
+	s.grpc(address, g)
 }
 
 func (s *servers) opsSide(address string, reg *prometheus.Registry, h health) {
-	s.http = append(s.http, httpListener{address, newOps(reg, h.report)})
+	ops := newOps(reg, h.report)
+	serve := func(lis net.Listener) error {
+		if err := ops.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+	s.list = append(s.list, listener{address, serve, func() { _ = ops.Close() }})
 }
 
-// run serves on all listeners until ctx is done or one fails.
-func (s *servers) run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range s.grpc {
-		lis, err := listen(l.address)
-		if err != nil {
-			return err
-		}
-		g.Go(func() error { return l.server.Serve(lis) })
+// grpc adds a gRPC server. Calls that run when it is stopped have a moment to end; Envoy's streams last as long as Envoy does.
+func (s *servers) grpc(address string, g *grpc.Server) {
+	stop := func() {
+		cut := time.AfterFunc(time.Second, g.Stop)
+		defer cut.Stop()
+		g.GracefulStop()
 	}
-	for _, l := range s.http {
+	s.list = append(s.list, listener{address, g.Serve, stop})
+}
+
+// run serves on all listeners until ctx is done or one fails. Nothing is served before all of them are open.
+func (s *servers) run(ctx context.Context) error {
+	var open []net.Listener
+	for _, l := range s.list {
 		lis, err := listen(l.address)
 		if err != nil {
+			for _, lis := range open {
+				_ = lis.Close()
+			}
 			return err
 		}
-		g.Go(func() error {
-			if err := l.server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
-				return err
-			}
-			return nil
-		})
+		open = append(open, lis)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for i, l := range s.list {
+		g.Go(func() error { return l.serve(open[i]) })
 	}
 	g.Go(func() error {
 		<-ctx.Done()
-		s.stop()
+		for _, l := range s.list {
+			l.stop()
+		}
 		return nil
 	})
 	return g.Wait()
-}
-
-// stop lets running calls of Envoy end for a moment; its streams last as long as Envoy does.
-func (s *servers) stop() {
-	for _, l := range s.http {
-		_ = l.server.Close()
-	}
-	for _, l := range s.grpc {
-		cut := time.AfterFunc(time.Second, l.server.Stop)
-		l.server.GracefulStop()
-		cut.Stop()
-	}
 }
 
 // listen opens host:port or unix:PATH; a socket is for this user only.
