@@ -65,10 +65,8 @@ func (d Door) meter() *hcmv3.HttpFilter {
 			RequestBodyMode: procv3.ProcessingMode_NONE, ResponseBodyMode: procv3.ProcessingMode_STREAMED,
 			RequestTrailerMode: procv3.ProcessingMode_SKIP, ResponseTrailerMode: procv3.ProcessingMode_SKIP,
 		},
-		RequestAttributes:  []string{AttributeRequestID, AttributePath},
-		ResponseAttributes: []string{AttributeRequestID, AttributePath, AttributeAttempts},
-		MetadataOptions:    &procv3.MetadataOptions{ForwardingNamespaces: namespaces(AuthzNamespace, LBNamespace)},
-		ForwardRules:       &procv3.HeaderForwardingRules{DisallowedHeaders: secret},
+		MetadataOptions: &procv3.MetadataOptions{ForwardingNamespaces: namespaces(AuthzNamespace, LBNamespace)},
+		ForwardRules:    &procv3.HeaderForwardingRules{DisallowedHeaders: secret},
 	})
 }
 

@@ -1,6 +1,10 @@
 package envoy
 
-import "strings"
+import (
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
 
 // What the services beside Envoy must call things by. All header names are in lower case, as Envoy hands them over.
 const (
@@ -40,8 +44,7 @@ const (
 	DestinationKey = "x-gateway-destination-endpoint"
 	// ServedKey holds the last host that Envoy tried, "ip:port". After total failure it names one that did not serve.
 	ServedKey = "x-gateway-destination-endpoint-served"
-	// OwnNamespace holds what this package's filters note: RefusedHeader's value under that name, for the access log, which
-	// is written when the header is gone already.
+	// OwnNamespace holds RefusedHeader's value under that name, for the access log, which is written when the header is gone.
 	OwnNamespace = "spokegate"
 )
 
@@ -62,14 +65,6 @@ const AccessLogName = "door"
 
 // MeterMissedStat is Envoy's counter of responses that nobody metered: anything but 0 deserves an alert.
 const MeterMissedStat = "http." + listenerName + ".ext_proc.meter.failure_mode_allowed"
-
-// Attributes that the meter is sent with the response headers, in attributes["envoy.filters.http.ext_proc"]. A local reply
-// from before the meter arrives without request headers, and with these.
-const (
-	AttributeRequestID = "request.id"
-	AttributePath      = "request.path"
-	AttributeAttempts  = "upstream.request_attempt_count"
-)
 
 // clusterPrefix keeps endpoints and the door's own clusters apart: no policy can name the door's.
 const clusterPrefix = "endpoint/"
@@ -97,9 +92,6 @@ var ownedPrefixes = []string{
 	"x-envoy-",
 }
 
-// OwnedPrefixes lists the prefixes of the header names that are stripped from clients, besides x-request-id.
-func OwnedPrefixes() []string { return append([]string(nil), ownedPrefixes...) }
-
 // secretHeaders never go upstream.
 var secretHeaders = []string{"authorization", "proxy-authorization", "x-api-key", "cookie"}
 
@@ -110,4 +102,12 @@ func EndpointOf(cluster string) string {
 		return ""
 	}
 	return endpoint
+}
+
+// HeaderValue reads a header of an ext_proc message: Envoy fills raw_value, other gateways value.
+func HeaderValue(h *corev3.HeaderValue) string {
+	if raw := h.GetRawValue(); len(raw) > 0 {
+		return string(raw)
+	}
+	return h.GetValue()
 }

@@ -1,8 +1,6 @@
 package envoy
 
 import (
-	"fmt"
-
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	procv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -12,7 +10,6 @@ import (
 // metered is what the meter was told of one request.
 type metered struct {
 	request, response map[string]string
-	attributes        string
 	metadata          map[string]*structpb.Struct
 	body              []byte
 	end               bool // end_of_stream was seen
@@ -31,15 +28,11 @@ func (s *stubMeter) Process(stream procv3.ExternalProcessor_ProcessServer) error
 			s.ended.add(id, m)
 			return nil
 		}
-		m.attributes += fmt.Sprint(r.Attributes)
 		for k, v := range r.GetMetadataContext().GetFilterMetadata() {
 			if m.metadata == nil {
 				m.metadata = map[string]*structpb.Struct{}
 			}
 			m.metadata[k] = v
-		}
-		if a := r.Attributes["envoy.filters.http.ext_proc"]; a != nil && id == "" {
-			id = a.Fields[AttributeRequestID].GetStringValue()
 		}
 		switch v := r.Request.(type) {
 		case *procv3.ProcessingRequest_RequestHeaders:

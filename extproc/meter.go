@@ -123,11 +123,11 @@ func (w *watch) requestHeaders(h *extprocv3.HttpHeaders) {
 	for _, v := range h.GetHeaders().GetHeaders() {
 		switch v.GetKey() {
 		case ":path":
-			path = value(v)
+			path = envoy.HeaderValue(v)
 		case envoy.ContextHeader:
-			context = value(v)
-		case "x-request-id":
-			id = value(v)
+			context = envoy.HeaderValue(v)
+		case envoy.RequestIDHeader:
+			id = envoy.HeaderValue(v)
 		}
 	}
 	if context == "" {
@@ -147,9 +147,9 @@ func (w *watch) responseHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) {
 	for _, v := range h.GetHeaders().GetHeaders() {
 		switch v.GetKey() {
 		case ":status":
-			w.facts.Status, _ = strconv.Atoi(value(v))
+			w.facts.Status, _ = strconv.Atoi(envoy.HeaderValue(v))
 		case "content-type":
-			sse = strings.HasPrefix(value(v), "text/event-stream")
+			sse = envoy.HeaderValue(v) == openai.EventStream
 		case envoy.RefusedHeader:
 			w.facts.Refused = true
 		}
@@ -188,12 +188,4 @@ func (w *watch) end() {
 	facts := w.facts
 	w.flights.End(w.admission, flight.Facts{Metered: &facts})
 	w.admission = ""
-}
-
-// value reads a header: Envoy fills raw_value, other gateways value.
-func value(h *corev3.HeaderValue) string {
-	if raw := h.GetRawValue(); len(raw) > 0 {
-		return string(raw)
-	}
-	return h.GetValue()
 }
