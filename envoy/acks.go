@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -14,35 +17,40 @@ import (
 
 // acks follows what Envoy holds of the endpoints. A response is held when it was acknowledged by its nonce, never because it
 // was sent: what Envoy refused, or has not looked at yet, must not be picked.
+//
+// Envoy asks for an endpoint's workers once it knows the cluster, and its main thread hands both to the worker threads before
+// it acknowledges. A worker thread takes what it was handed before it reads its next message, such as an answer of ours that
+// names a worker: so what was acknowledged can be picked.
 type acks struct {
-	acked   func(version uint64)
+	acked   func(endpoints map[string]uint64)
 	log     *slog.Logger
 	metrics *metrics
 
 	mu      sync.Mutex        // guards all below
 	view    uint64            // version of the fleet's view that is published
 	want    map[string]string // endpoint resources of that view, name → version
+	has     map[string]uint64 // endpoint → version of the view whose workers Envoy has
 	streams map[int64]*stream
-	gone    chan struct{} // gets one when the last stream ends, unless the one before was not taken yet
-	caller  process       // who opened the newest stream
-	lost    process       // who had opened the last stream that ended
+	left    []process     // whose streams have ended, and who may have died
+	gone    chan struct{} // gets one when a stream ends, unless the one before was not taken yet
 }
 
 // stream is one ADS stream of an Envoy.
 type stream struct {
-	sent map[string]sent   // by nonce, not answered yet
-	held map[string]string // endpoint resources that Envoy holds, name → version
+	caller process
+	opened time.Time
+	sent   map[string]sent   // by nonce, not answered yet
+	held   map[string]string // endpoint resources that Envoy holds, name → version
 }
 
 // sent is one response.
 type sent struct {
 	kind    string
 	updated map[string]string
-	removed []string
 }
 
-func newAcks(acked func(uint64), log *slog.Logger, m *metrics) *acks {
-	return &acks{acked: acked, log: log, metrics: m, streams: map[int64]*stream{}, gone: make(chan struct{}, 1)}
+func newAcks(acked func(map[string]uint64), log *slog.Logger, m *metrics) *acks {
+	return &acks{acked: acked, log: log, metrics: m, has: map[string]uint64{}, streams: map[int64]*stream{}, gone: make(chan struct{}, 1)}
 }
 
 // callbacks are go-control-plane's. Envoy uses the delta protocol only.
@@ -60,19 +68,19 @@ func (a *acks) callbacks() serverv3.Callbacks {
 	}
 }
 
-// expect says which endpoints belong to a view of the fleet. When Envoy holds them already, the view is acknowledged.
+// expect says which endpoints belong to a view of the fleet. Those that Envoy holds already are acknowledged.
 func (a *acks) expect(view uint64, want map[string]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.view, a.want = view, want
+	maps.DeleteFunc(a.has, func(endpoint string, _ uint64) bool { return want[ClusterName(endpoint)] == "" })
 	a.check()
 }
 
 func (a *acks) open(id int64, caller process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.caller = caller
-	a.streams[id] = &stream{sent: map[string]sent{}, held: map[string]string{}}
+	a.streams[id] = &stream{caller: caller, opened: time.Now(), sent: map[string]sent{}, held: map[string]string{}}
 	a.metrics.connected.Set(1)
 	a.log.Info("envoy connected", "stream", id)
 }
@@ -80,20 +88,50 @@ func (a *acks) open(id int64, caller process) {
 func (a *acks) close(id int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, ok := a.streams[id]; !ok {
+	st, ok := a.streams[id]
+	if !ok {
 		return
 	}
 	delete(a.streams, id)
-	if len(a.streams) > 0 {
-		return
+	if len(a.streams) == 0 {
+		a.metrics.connected.Set(0)
 	}
-	a.lost = a.caller
-	a.metrics.connected.Set(0)
 	a.log.Warn("envoy disconnected", "stream", id)
+	a.left = append(a.left, st.caller)
 	select {
 	case a.gone <- struct{}{}:
 	default:
 	}
+}
+
+// death looks for an Envoy that has died and not been told of. Everything before its time was that Envoy's: a successor does
+// not listen before it has opened a stream. waiting: some have left that still run, and that have no stream yet.
+func (a *acks) death(now time.Time) (died time.Time, dead, waiting bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	died = now
+	a.left = slices.DeleteFunc(a.left, func(p process) bool {
+		back := a.calls(p)
+		over := !back && !p.alive()
+		dead = dead || over
+		return back || over
+	})
+	for _, st := range a.streams {
+		if st.opened.Before(died) {
+			died = st.opened
+		}
+	}
+	return died, dead, len(a.left) > 0
+}
+
+// calls says whether a process has a stream.
+func (a *acks) calls(p process) bool {
+	for _, st := range a.streams {
+		if st.caller == p {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *acks) response(id int64, r *discoveryv3.DeltaDiscoveryResponse) {
@@ -103,11 +141,17 @@ func (a *acks) response(id int64, r *discoveryv3.DeltaDiscoveryResponse) {
 	if st == nil {
 		return
 	}
-	s := sent{kind: r.TypeUrl, updated: map[string]string{}, removed: r.RemovedResources}
+	s := sent{kind: r.TypeUrl, updated: map[string]string{}}
 	for _, res := range r.Resources {
 		s.updated[res.Name] = res.Version
 	}
 	st.sent[r.Nonce] = s
+	for _, name := range r.RemovedResources { // a cluster takes its endpoints along, which have its name
+		if r.TypeUrl == resource.EndpointType || r.TypeUrl == resource.ClusterType {
+			delete(st.held, name)
+			delete(a.has, EndpointOf(name))
+		}
+	}
 }
 
 func (a *acks) request(id int64, r *discoveryv3.DeltaDiscoveryRequest) {
@@ -118,9 +162,7 @@ func (a *acks) request(id int64, r *discoveryv3.DeltaDiscoveryRequest) {
 		return
 	}
 	if r.TypeUrl == resource.EndpointType {
-		for name, version := range r.InitialResourceVersions { // a stream anew, an Envoy as before
-			st.held[name] = version
-		}
+		maps.Copy(st.held, r.InitialResourceVersions) // a stream anew, an Envoy as before
 	}
 	if s, ok := st.sent[r.ResponseNonce]; ok {
 		delete(st.sent, r.ResponseNonce)
@@ -145,42 +187,24 @@ func (a *acks) answer(st *stream, s sent, r *discoveryv3.DeltaDiscoveryRequest) 
 	if s.kind != resource.EndpointType {
 		return
 	}
-	for name, version := range s.updated {
-		st.held[name] = version
-	}
-	for _, name := range s.removed {
-		delete(st.held, name)
-	}
+	maps.Copy(st.held, s.updated)
 }
 
-// check acknowledges the view when one Envoy holds all of its endpoints.
+// check acknowledges the endpoints that an Envoy holds as they are wanted. One that is about to change stays acknowledged as it
+// was; so do all when a stream breaks, since Envoy keeps them, and asks for them before it listens when it starts anew.
 func (a *acks) check() {
 	for _, st := range a.streams {
-		if holds(st.held, a.want) {
-			a.acked(a.view)
-			return
+		for name, version := range a.want {
+			if st.held[name] == version {
+				a.has[EndpointOf(name)] = a.view
+			}
 		}
 	}
-}
-
-func holds(held, want map[string]string) bool {
-	for name, version := range want {
-		if held[name] != version {
-			return false
-		}
-	}
-	return true
+	a.acked(maps.Clone(a.has))
 }
 
 func (a *acks) connected() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.streams) > 0
-}
-
-// lostCaller is whose stream ended last, and whether that process has a stream again.
-func (a *acks) lostCaller() (lost process, back bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.lost, len(a.streams) > 0 && a.caller == a.lost
 }

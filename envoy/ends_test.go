@@ -144,7 +144,7 @@ func (r *rig) followsFleet(t *testing.T) {
 	})
 	var rest []byte
 	r.stream(t, t.Context(), "new", func(body io.Reader) {
-		r.fleet.Update("new", fleet.Draining, "", 1, start)
+		r.fleet.Update("new", fleet.Draining)
 		r.pickable("new", false)
 		r.eventually("taken from Envoy", func() bool { return !strings.Contains(r.admin("/clusters"), r.workers["new"].addr) })
 		r.post(t, r.list("new")).want(t, 503, "unavailable")

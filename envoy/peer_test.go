@@ -62,16 +62,21 @@ func TestProcessIsDeadWhenItIs(t *testing.T) {
 	}
 }
 
+func await(s *Server, ctx context.Context) error {
+	_, err := s.AwaitDeath(ctx)
+	return err
+}
+
 // TestBrokenStreamIsNoDeath: this process was stopped for a while, say; Envoy lives and comes back.
 func TestBrokenStreamIsNoDeath(t *testing.T) {
-	a := newAcks(func(uint64) {}, slog.New(slog.DiscardHandler), newMetrics(nil))
+	a := newAcks(func(map[string]uint64) {}, slog.New(slog.DiscardHandler), newMetrics(nil))
 	s := &Server{acks: a}
 	self, _ := look(int32(os.Getpid()))
 	a.open(1, self)
 	ctx, cancel := context.WithCancel(context.Background())
 	dead := make(chan error, 1)
 	var wait sync.WaitGroup
-	wait.Go(func() { dead <- s.AwaitDeath(ctx) })
+	wait.Go(func() { dead <- await(s, ctx) })
 	a.close(1)
 	a.open(2, self)
 	a.close(2)
@@ -87,9 +92,9 @@ func TestBrokenStreamIsNoDeath(t *testing.T) {
 	}
 	wait.Wait()
 
-	unknown := newAcks(func(uint64) {}, slog.New(slog.DiscardHandler), newMetrics(nil))
+	unknown := newAcks(func(map[string]uint64) {}, slog.New(slog.DiscardHandler), newMetrics(nil))
 	s = &Server{acks: unknown}
-	wait.Go(func() { dead <- s.AwaitDeath(context.Background()) })
+	wait.Go(func() { dead <- await(s, context.Background()) })
 	unknown.open(1, process{})
 	unknown.close(1)
 	if err := <-dead; err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/spokegate/spokegate/fleet"
 )
 
-// Server keeps the door's own Envoy configured over ADS. It follows the fleet, and tells the fleet which view Envoy holds.
+// Server keeps the door's own Envoy configured over ADS. It follows the fleet, and tells the fleet what Envoy holds of it.
 type Server struct {
 	door  Door
 	fleet *fleet.Fleet
@@ -73,38 +73,25 @@ func (s *Server) SetEndpoints(names []string) {
 // Connected says whether an Envoy is on the line.
 func (s *Server) Connected() bool { return s.acks.connected() }
 
-// AwaitDeath is for one caller. It returns when an Envoy that was on the line has died, taking its requests along; or with ctx's error. A stream
-// that broke is no death: this process may have been stopped for a while, and Envoy goes on with what it has. Where the
-// kernel does not tell who was on the line, the end of its stream counts as its death.
-func (s *Server) AwaitDeath(ctx context.Context) error {
+// AwaitDeath is for one caller. It returns when an Envoy that was on the line has died, taking along its requests, which are
+// all that were admitted before the time that it returns; or with ctx's error. A stream that broke is no death: this process
+// may have been stopped for a while, and Envoy goes on with what it has. Where the kernel does not tell who was on the line,
+// the end of its stream counts as its death.
+func (s *Server) AwaitDeath(ctx context.Context) (time.Time, error) {
 	for {
+		died, dead, waiting := s.acks.death(time.Now())
+		if dead {
+			return died, nil
+		}
+		var look <-chan time.Time
+		if waiting {
+			look = time.After(deathPoll)
+		}
 		select {
 		case <-s.acks.gone:
+		case <-look:
 		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if dead, err := s.died(ctx); dead || err != nil {
-			return err
-		}
-	}
-}
-
-// died waits until the Envoy whose stream ended last is dead, or back on the line.
-func (s *Server) died(ctx context.Context) (bool, error) {
-	look := time.NewTicker(deathPoll)
-	defer look.Stop()
-	for {
-		lost, back := s.acks.lostCaller()
-		switch {
-		case !lost.alive():
-			return true, nil
-		case back:
-			return false, nil
-		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return false, ctx.Err()
+			return time.Time{}, ctx.Err()
 		}
 	}
 }

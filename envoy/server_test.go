@@ -14,8 +14,6 @@ import (
 	"github.com/spokegate/spokegate/fleet"
 )
 
-var start = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
-
 func TestEnvoyDiesAndComesBack(t *testing.T) {
 	r := startRig(t, false, nil)
 	if !r.server.Connected() {
@@ -26,7 +24,7 @@ func TestEnvoyDiesAndComesBack(t *testing.T) {
 	dead := make(chan error, 1)
 	var wait sync.WaitGroup
 	defer wait.Wait()
-	wait.Go(func() { dead <- r.server.AwaitDeath(ctx) })
+	wait.Go(func() { dead <- await(r.server, ctx) })
 	select {
 	case err := <-dead:
 		t.Fatalf("dead before it died: %v", err)

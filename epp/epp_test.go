@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +14,10 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,27 +27,60 @@ import (
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pool is a picker over workers that are ready and known to Envoy.
+// pool is a picker over workers of the endpoint "large" that are ready and known to Envoy.
 func pool(t *testing.T, addrs ...string) (*Picker, *fleet.Fleet) {
 	t.Helper()
 	f := fleet.New()
 	for i, a := range addrs {
-		name := fmt.Sprintf("w%d", i)
-		if _, err := f.Join(fleet.Worker{Name: name, Endpoint: "large", Addr: a, Epoch: "1"}); err != nil {
+		if _, err := f.Join(fleet.Worker{Name: fmt.Sprintf("w%d", i), Endpoint: "large", Addr: a, Epoch: "1", State: fleet.Ready}); err != nil {
 			t.Fatal(err)
 		}
-		f.Update(name, fleet.Ready, "", 0, time.Now())
 	}
-	f.Acked(f.View().Version)
-	p := New(Config{Fleet: f, Policy: &policy.Current{}, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
-	p.follow()
-	return p, f
+	acknowledged(f, "large")
+	return New(Config{Fleet: f, Policy: naming(t, "large"), Registerer: prometheus.NewRegistry()}), f
+}
+
+func acknowledged(f *fleet.Fleet, endpoints ...string) {
+	has := map[string]uint64{}
+	for _, e := range endpoints {
+		has[e] = f.View().Version
+	}
+	f.Acked(has)
+}
+
+// naming is a policy with these endpoints, and no more than it must have beside.
+func naming(t *testing.T, endpoints ...string) *policy.Current {
+	t.Helper()
+	c := &policy.Current{}
+	name(t, c, endpoints...)
+	return c
+}
+
+func name(t *testing.T, c *policy.Current, endpoints ...string) {
+	t.Helper()
+	_, h := identity.NewKey()
+	models, list := "models:\n", "endpoints:\n"
+	for _, e := range endpoints {
+		models += fmt.Sprintf("  - {name: m-%s, endpoint: %s}\n", e, e)
+		list += fmt.Sprintf("  - {name: %s}\n", e)
+	}
+	text := models + list + "teams:\n  - {name: t, models: [\"*\"]}\nkeys:\n  - {id: k, team: t, sha256: \"" + h.String() + "\"}\n"
+	set, err := policy.Parse("test", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, err := policy.Compile(set, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Store(snap)
 }
 
 func load(p *Picker) (requests int) {
@@ -68,14 +105,14 @@ func TestPickReturnsToTheWorkerThatHoldsThePrefix(t *testing.T) {
 	now := time.Now()
 	long := strings.Repeat("a long system prompt ", 200)
 	req, body := chat(t, long)
-	first, err := p.Pick(now, "large", req, body)
+	first, err := p.Pick(t.Context(), now, "large", req, body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first.Booking.Release()
 	for i := range 20 {
 		req, body := chat(t, long+fmt.Sprint(" and turn ", i))
-		c, err := p.Pick(now, "large", req, body)
+		c, err := p.Pick(t.Context(), now, "large", req, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,11 +130,11 @@ func TestPickerFollowsTheFleet(t *testing.T) {
 	wg.Go(func() { _ = p.Run(ctx) })
 	defer wg.Wait()
 	defer cancel()
-	f.Update("w0", fleet.Draining, "asked to", 0, time.Now())
+	f.Update("w0", fleet.Draining)
 	req, body := chat(t, "x")
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		c, err := p.Pick(time.Now(), "large", req, body)
+		c, err := p.Pick(t.Context(), time.Now(), "large", req, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,18 +146,117 @@ func TestPickerFollowsTheFleet(t *testing.T) {
 			t.Fatalf("still names %v", c.Addrs)
 		}
 	}
-	if _, err := p.Pick(time.Now(), "other", req, body); err == nil || !strings.Contains(err.Error(), `"other"`) {
+	if _, err := p.Pick(t.Context(), time.Now(), "other", req, body); err == nil || !strings.Contains(err.Error(), `"other"`) {
 		t.Errorf("an endpoint without workers: %v", err)
+	}
+}
+
+// TestPickerFollowsThePolicy: an endpoint is there as long as the policy names it, and its workers once Envoy has them.
+func TestPickerFollowsThePolicy(t *testing.T) {
+	f := fleet.New()
+	current := naming(t, "small")
+	p := New(Config{Fleet: f, Policy: current, Registerer: prometheus.NewRegistry()})
+	if _, err := f.Join(fleet.Worker{Name: "w", Endpoint: "large", Addr: "10.0.0.1:1", State: fleet.Ready}); err != nil {
+		t.Fatal(err)
+	}
+	req, body := chat(t, "x")
+	for _, c := range []struct {
+		what   string
+		change func()
+		served bool
+	}{
+		{"not named", func() { acknowledged(f, "small") }, false},
+		{"named, unknown to Envoy", func() { name(t, current, "small", "large") }, false},
+		{"known to Envoy", func() { acknowledged(f, "small", "large") }, true},
+		{"a new policy", func() { name(t, current, "large") }, true},
+		{"not named again", func() { name(t, current, "small") }, false},
+	} {
+		c.change()
+		p.follow()
+		choice, err := p.Pick(t.Context(), time.Now(), "large", req, body)
+		if (err == nil) != c.served {
+			t.Errorf("%s: %v, %v", c.what, choice.Addrs, err)
+		}
+		if err == nil {
+			choice.Booking.Release()
+		}
+	}
+	if len(p.routers) != 1 || p.routers["small"] == nil {
+		t.Errorf("routers of %v, want one of small", p.routers)
+	}
+}
+
+// TestRunWakesOnPolicyAndFleet: neither is polled.
+func TestRunWakesOnPolicyAndFleet(t *testing.T) {
+	f := fleet.New()
+	current := naming(t, "small")
+	p := New(Config{Fleet: f, Policy: current, Registerer: prometheus.NewRegistry()})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = p.Run(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	until := func(what string, fact func() bool) {
+		t.Helper()
+		for limit := time.Now().Add(10 * time.Second); !fact(); time.Sleep(time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("never %s", what)
+			}
+		}
+	}
+	if _, err := f.Join(fleet.Worker{Name: "w", Endpoint: "large", Addr: "10.0.0.1:1", State: fleet.Ready}); err != nil {
+		t.Fatal(err)
+	}
+	acknowledged(f, "large") // as if Envoy had been told earlier: only the policy is missing
+	name(t, current, "large")
+	req, body := chat(t, "x")
+	until("picked", func() bool {
+		c, err := p.Pick(t.Context(), time.Now(), "large", req, body)
+		if err == nil {
+			c.Booking.Release()
+		}
+		return err == nil
+	})
+}
+
+// TestSpan: a pick is told of within the span of who asks, and costs nothing more where there is no tracing.
+func TestSpan(t *testing.T) {
+	p, f := pool(t, "10.0.0.1:1")
+	kept := tracetest.NewSpanRecorder()
+	p.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(kept)).Tracer("")
+	ctx, parent := p.Tracer.Start(t.Context(), "admission")
+	req, body := chat(t, "x")
+	c, err := p.Pick(ctx, time.Now(), "large", req, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Booking.Release()
+	f.Update("w0", fleet.Draining)
+	p.follow()
+	if _, err := p.Pick(ctx, time.Now(), "large", req, body); err == nil {
+		t.Fatal("a draining worker was picked")
+	}
+	spans := kept.Ended()
+	if len(spans) != 2 {
+		t.Fatalf("%d spans", len(spans))
+	}
+	for i, want := range []codes.Code{codes.Unset, codes.Error} {
+		if s := spans[i]; s.Name() != "pick" || s.Parent().SpanID() != parent.SpanContext().SpanID() || s.Status().Code != want {
+			t.Errorf("span %v, status %v", s, s.Status())
+		}
+	}
+	if got := spans[0].Attributes(); !slices.Contains(got, attribute.String("spokegate.worker.address", "10.0.0.1:1")) {
+		t.Errorf("attributes %v", got)
 	}
 }
 
 // TestEngineRestartIsForgotten: a new run of the engine behind the same address holds nothing.
 func TestEngineRestartIsForgotten(t *testing.T) {
 	f := fleet.New()
-	p := New(Config{Fleet: f, Policy: &policy.Current{}, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	p := New(Config{Fleet: f, Policy: naming(t, "large"), Registerer: prometheus.NewRegistry()})
 	req, body := chat(t, strings.Repeat("words ", 500))
 	overlap := func() int {
-		c, err := p.Pick(time.Now(), "large", req, body)
+		c, err := p.Pick(t.Context(), time.Now(), "large", req, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,12 +264,11 @@ func TestEngineRestartIsForgotten(t *testing.T) {
 		return c.Overlap
 	}
 	run := func(epoch string) (leave func()) {
-		leave, err := f.Join(fleet.Worker{Name: "w", Endpoint: "large", Addr: "10.0.0.1:1", Epoch: epoch})
+		leave, err := f.Join(fleet.Worker{Name: "w", Endpoint: "large", Addr: "10.0.0.1:1", Epoch: epoch, State: fleet.Ready})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Update("w", fleet.Ready, "", 0, time.Now())
-		f.Acked(f.View().Version)
+		acknowledged(f, "large")
 		p.follow()
 		return leave
 	}
@@ -152,7 +287,7 @@ func TestEngineRestartIsForgotten(t *testing.T) {
 }
 
 func server(p *Picker) *Server {
-	return &Server{Picker: p, Endpoint: "large", BodyLimit: 1 << 20, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+	return &Server{Picker: p, Endpoint: "large", BodyLimit: 1 << 20, Now: time.Now}
 }
 
 func reqHeaders(end bool, md *corev3.Metadata) *extprocv3.ProcessingRequest {
@@ -218,7 +353,7 @@ func TestEveryPhaseIsAnsweredOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _ := pool(t, "10.0.0.1:1")
-			st := stream{server: server(p)}
+			st := stream{server: server(p), traced: t.Context()}
 			var out []*extprocv3.ProcessingResponse
 			for _, m := range c.msgs {
 				out = append(out, st.take(m)...)
@@ -236,7 +371,7 @@ func TestEveryPhaseIsAnsweredOnce(t *testing.T) {
 
 func TestTrailersAreRefusedWhereEnvoyWouldDoubleTheBody(t *testing.T) {
 	p, _ := pool(t, "10.0.0.1:1")
-	st := stream{server: server(p)}
+	st := stream{server: server(p), traced: t.Context()}
 	st.server.RefuseTrailers = true
 	defer st.end()
 	st.take(reqHeaders(false, nil))
@@ -251,7 +386,7 @@ func TestTrailersAreRefusedWhereEnvoyWouldDoubleTheBody(t *testing.T) {
 
 func TestResponsePhasesPass(t *testing.T) {
 	p, _ := pool(t, "10.0.0.1:1", "10.0.0.2:1")
-	st := stream{server: server(p)}
+	st := stream{server: server(p), traced: t.Context()}
 	st.take(reqHeaders(true, nil))
 	served := &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.LBNamespace: {Fields: map[string]*structpb.Value{
 		envoy.ServedKey: structpb.NewStringValue("10.0.0.2:1")}}}}
@@ -300,8 +435,8 @@ func TestSubset(t *testing.T) {
 		"neither list nor text": {structpb.NewNumberValue(1), "immediate 503 picker_overloaded\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			md := &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{subsetNamespace: {Fields: map[string]*structpb.Value{subsetKey: c.hint}}}}
-			st := stream{server: server(p)}
+			md := &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.SubsetNamespace: {Fields: map[string]*structpb.Value{subsetKey: c.hint}}}}
+			st := stream{server: server(p), traced: t.Context()}
 			defer st.end()
 			if got := script(st.take(reqHeaders(true, md))); got != c.want {
 				t.Errorf("answers %swant %s", got, c.want)

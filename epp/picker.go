@@ -9,11 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/openai"
@@ -27,56 +27,62 @@ type Config struct {
 	Fleet      *fleet.Fleet
 	Policy     *policy.Current
 	Registerer prometheus.Registerer
-	Log        *slog.Logger
+	// Tracer makes the span "pick"; nil: none.
+	Tracer trace.Tracer
 }
 
-// Picker keeps one router an endpoint, fed by the fleet.
+// Picker keeps one router an endpoint of the policy, fed by the fleet.
 type Picker struct {
 	Config
 	metrics *metrics
 
 	mu      sync.RWMutex
-	routers map[string]*router.Router // by endpoint of the policy; one stays once it had a worker
+	routers map[string]*router.Router // by endpoint of the policy
 	epochs  map[string]string         // by address: the engine's run whose blocks the router knows of
 }
 
-// New makes a picker that knows no worker until Run follows the fleet.
+// New makes a picker that knows policy and fleet as they are now. Run follows them.
 func New(c Config) *Picker {
-	p := &Picker{Config: c, routers: map[string]*router.Router{}, epochs: map[string]string{}}
+	p := &Picker{Config: c}
 	p.metrics = newMetrics(c.Registerer, p)
+	p.follow()
 	return p
 }
 
-// Run follows the fleet until ctx is done.
+// Run follows policy and fleet until ctx is done.
 func (p *Picker) Run(ctx context.Context) error {
 	for {
-		changed := p.Fleet.Changed()
+		renamed, changed := p.Policy.Changed(), p.Fleet.Changed()
 		p.follow()
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-renamed:
 		case <-changed:
 		}
 	}
 }
 
-// follow tells each router which workers there are.
+// follow makes a router for each endpoint of the policy, and tells it its settings and its workers.
 func (p *Picker) follow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	snap := p.Policy.Load()
-	for _, w := range p.Fleet.View().Workers {
-		// A worker may name any endpoint; what the policy does not know will not be asked for.
-		if p.routers[w.Endpoint] == nil && (snap == nil || snap.Endpoint(w.Endpoint) != nil) {
-			p.routers[w.Endpoint] = router.New(router.Config{OverlapWeight: 1})
+	old := p.routers
+	p.routers = map[string]*router.Router{}
+	if snap := p.Policy.Load(); snap != nil {
+		for _, e := range snap.Endpoints() {
+			r := old[e.Name]
+			if r == nil {
+				r = router.New(router.Config{})
+			}
+			p.routers[e.Name] = r
+			r.SetRouting(e.Routing)
+			var ws []router.Worker
+			for _, w := range p.Fleet.Pickable(e.Name) {
+				ws = append(ws, router.Worker{Addr: w.Addr})
+			}
+			r.SetWorkers(ws)
 		}
-	}
-	for endpoint, r := range p.routers {
-		var ws []router.Worker
-		for _, w := range p.Fleet.Pickable(endpoint) {
-			ws = append(ws, router.Worker{Addr: w.Addr})
-		}
-		r.SetWorkers(ws)
 	}
 	p.forgetRestarted()
 }
@@ -95,31 +101,27 @@ func (p *Picker) forgetRestarted() {
 
 // Pick names the workers for a request that was admitted to an endpoint, best first, and books the first. The error is
 // a sentence for the client.
-func (p *Picker) Pick(now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error) {
+func (p *Picker) Pick(ctx context.Context, now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error) {
 	buf := renderBuffers.Get().(*[]byte)
 	defer renderBuffers.Put(buf)
 	*buf = prompt.Render((*buf)[:0], req.Op, req, body)
-	return p.pick(now, endpoint, *buf, nil)
+	return p.pick(ctx, now, endpoint, router.Ask{Prompt: *buf})
 }
 
 // renderBuffers are reused: a rendered prompt is as large as the request, and is needed only while it is picked for.
 var renderBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-func (p *Picker) pick(now time.Time, endpoint string, text []byte, subset []string) (router.Choice, error) {
+// pick is Pick for a rendered prompt, and tells metrics and traces of it.
+func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, ask router.Ask) (choice router.Choice, err error) {
+	if p.Tracer != nil {
+		_, span := p.Tracer.Start(ctx, "pick")
+		defer func() {
+			describe(span, endpoint, choice, err)
+			span.End()
+		}()
+	}
 	began := time.Now()
-	r := p.router(endpoint)
-	if r == nil { // perhaps the policy has only just named it
-		p.follow()
-		r = p.router(endpoint)
-	}
-	if r == nil {
-		p.metrics.picks.WithLabelValues(endpoint, "no_worker").Inc()
-		return router.Choice{}, fmt.Errorf("no worker serves the endpoint %q", endpoint)
-	}
-	if routing, ok := p.routing(endpoint); ok {
-		r.SetRouting(routing)
-	}
-	choice, err := r.Pick(now, router.Ask{Prompt: text, Subset: subset})
+	choice, err = p.choose(now, endpoint, ask)
 	p.metrics.picked(endpoint, choice, err, time.Since(began))
 	switch {
 	case errors.Is(err, router.ErrNoneEligible):
@@ -130,18 +132,12 @@ func (p *Picker) pick(now time.Time, endpoint string, text []byte, subset []stri
 	return choice, nil
 }
 
-func (p *Picker) router(endpoint string) *router.Router {
+func (p *Picker) choose(now time.Time, endpoint string, ask router.Ask) (router.Choice, error) {
 	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.routers[endpoint]
-}
-
-// routing is what today's policy says of the endpoint, if anything.
-func (p *Picker) routing(endpoint string) (policy.Routing, bool) {
-	if s := p.Policy.Load(); s != nil {
-		if e := s.Endpoint(endpoint); e != nil {
-			return e.Routing, true
-		}
+	r := p.routers[endpoint]
+	p.mu.RUnlock()
+	if r == nil { // the policy has only just named it, so no worker of it can be ready
+		return router.Choice{}, router.ErrNoWorker
 	}
-	return policy.Routing{}, false
+	return r.Pick(now, ask)
 }

@@ -3,11 +3,9 @@ package epp
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -35,18 +33,12 @@ type Server struct {
 	RefuseTrailers bool
 	// BodyLimit in bytes: a longer request is refused with 413, since nothing else bounds what a stream holds.
 	BodyLimit int64
-	// Tracer makes a span "pick" below the gateway's; nil: none.
-	Tracer trace.Tracer
-	Now    func() time.Time
-	Log    *slog.Logger
+	Now       func() time.Time
 }
 
 // Process serves one request. A booking that no flight took ends with it.
 func (s *Server) Process(rpc extprocv3.ExternalProcessor_ProcessServer) error {
-	st := stream{server: s}
-	if s.Tracer != nil {
-		st.traced = envoy.Traced(rpc.Context())
-	}
+	st := stream{server: s, traced: envoy.Traced(rpc.Context())}
 	defer st.end()
 	for {
 		req, err := rpc.Recv()

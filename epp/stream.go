@@ -13,6 +13,7 @@ import (
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/prompt"
+	"github.com/spokegate/spokegate/router"
 )
 
 // stream is one request in the protocol: messages in, answers out, no I/O.
@@ -21,7 +22,7 @@ import (
 // Headers are answered only when the body is whole, since the pick depends on it; then the body, and then trailers.
 type stream struct {
 	server  *Server
-	traced  context.Context   // holds the span in which the gateway calls; nil: no tracing
+	traced  context.Context   // holds the span in which the gateway calls, if there is one
 	headers map[string]string // of the request, the few that matter
 	subset  []string
 	body    []byte
@@ -61,8 +62,8 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) 
 	st.headers = map[string]string{}
 	for _, v := range h.GetHeaders().GetHeaders() {
 		switch k := v.GetKey(); k {
-		case ":path", ":method", "x-request-id", envoy.EndpointHeader:
-			st.headers[k] = headerValue(v)
+		case ":path", ":method", envoy.RequestIDHeader, envoy.EndpointHeader:
+			st.headers[k] = envoy.HeaderValue(v)
 		}
 	}
 	st.subset = subset(md)
@@ -106,13 +107,12 @@ func (st *stream) pick(end ending) []*extprocv3.ProcessingResponse {
 	if st.picked {
 		return nil
 	}
-	now := st.server.Now()
-	choice, err := st.choose(now)
+	choice, err := st.server.Picker.pick(st.traced, st.server.Now(), st.endpoint(), router.Ask{Prompt: st.text(), Subset: st.subset})
 	if err != nil {
 		return immediate(openai.Overloaded(err.Error(), time.Second), st.op())
 	}
 	st.picked = true
-	if f := st.server.Flights; f == nil || !f.Book(st.headers["x-request-id"], choice.Booking) {
+	if f := st.server.Flights; f == nil || !f.Book(st.headers[envoy.RequestIDHeader], choice.Booking) {
 		st.booking = choice.Booking
 	}
 	out := []*extprocv3.ProcessingResponse{named(choice.Addrs)}

@@ -16,16 +16,13 @@ import (
 // maxChunk is how much of a body one answer may carry: Envoy's gRPC frames stay under 64 KiB with what surrounds it.
 const maxChunk = 62_000
 
-// Names of the protocol's subset hint.
-const (
-	subsetNamespace = "envoy.lb.subset_hint"
-	subsetKey       = "x-gateway-destination-endpoint-subset"
-)
+// subsetKey holds the protocol's subset hint, in envoy.SubsetNamespace.
+const subsetKey = envoy.DestinationKey + "-subset"
 
 // subset reads which endpoints the gateway permits: nil, all; not nil and empty, none. It is a list or one
 // comma-separated string.
 func subset(md *corev3.Metadata) []string {
-	v, ok := md.GetFilterMetadata()[subsetNamespace].GetFields()[subsetKey]
+	v, ok := md.GetFilterMetadata()[envoy.SubsetNamespace].GetFields()[subsetKey]
 	if !ok {
 		return nil
 	}
@@ -105,11 +102,4 @@ func rawHeader(name, value string) *corev3.HeaderValueOption {
 		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
 		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
 	}
-}
-
-func headerValue(h *corev3.HeaderValue) string {
-	if raw := h.GetRawValue(); len(raw) > 0 {
-		return string(raw)
-	}
-	return h.GetValue()
 }

@@ -153,7 +153,7 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 	a := pass()
 	a.op, a.key, a.model, a.endpoint = c.op, c.key, c.model, c.model.Endpoint.Name
 	if s.Picker != nil {
-		choice, err := s.pick(ctx, now, a.endpoint, req, q.body)
+		choice, err := s.Picker.Pick(ctx, now, a.endpoint, req, q.body)
 		if err != nil {
 			return answer{}, err
 		}

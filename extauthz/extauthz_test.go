@@ -41,7 +41,7 @@ keys:
 // pickerFunc stands for the picker, which has tests of its own.
 type pickerFunc func() (router.Choice, error)
 
-func (f pickerFunc) Pick(time.Time, string, *openai.Request, []byte) (router.Choice, error) {
+func (f pickerFunc) Pick(context.Context, time.Time, string, *openai.Request, []byte) (router.Choice, error) {
 	return f()
 }
 

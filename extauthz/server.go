@@ -30,7 +30,7 @@ import (
 // Picker names the workers for an admitted request and books the first of them.
 type Picker interface {
 	// Pick answers with at least one address, or with an error that says in a sentence why no worker takes it.
-	Pick(now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error)
+	Pick(ctx context.Context, now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error)
 }
 
 // Config is all that admission needs; every field but Picker is required.
@@ -45,7 +45,7 @@ type Config struct {
 	BodyLimit  int64
 	Now        func() time.Time
 	Registerer prometheus.Registerer
-	// Tracer makes the spans "admission" and "pick"; nil: none.
+	// Tracer makes the span "admission"; nil: none.
 	Tracer trace.Tracer
 	Log    *slog.Logger
 }

@@ -2,7 +2,6 @@ package extauthz
 
 import (
 	"context"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -10,8 +9,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spokegate/spokegate/envoy"
-	"github.com/spokegate/spokegate/openai"
-	"github.com/spokegate/spokegate/router"
 )
 
 // begin starts the span of one check, below Envoy's. The client's own trace is linked and no parent: what a client sends
@@ -52,25 +49,4 @@ func (a *answer) describe(span trace.Span) {
 		span.SetStatus(codes.Error, a.unserved)
 	}
 	span.SetAttributes(list...)
-}
-
-// pick asks the picker, in a span of its own.
-func (s *Server) pick(ctx context.Context, now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error) {
-	if s.Tracer == nil {
-		return s.Picker.Pick(now, endpoint, req, body)
-	}
-	_, span := s.Tracer.Start(ctx, "pick")
-	defer span.End()
-	choice, err := s.Picker.Pick(now, endpoint, req, body)
-	if !span.IsRecording() {
-		return choice, err
-	}
-	span.SetAttributes(attribute.String("spokegate.endpoint", endpoint))
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-		return choice, err
-	}
-	span.SetAttributes(attribute.String("spokegate.worker.address", choice.Addrs[0]), attribute.Int("spokegate.workers", len(choice.Addrs)),
-		attribute.Int("spokegate.prompt.blocks", choice.Blocks), attribute.Int("spokegate.overlap.blocks", choice.Overlap))
-	return choice, nil
 }

@@ -1,25 +1,24 @@
 // Package fleet is the set of a spoke's workers and their states, read by the picker (whom may I choose?) and by the
 // door's Envoy configuration (which endpoints are there?).
 //
-// It promises that a worker can be picked only while it is ready and Envoy has acknowledged its endpoint, that reading
-// never waits for writing, and that a view never changes once it is handed out. It does not find workers (see
-// fleet/join), does not watch their health, and keeps nothing on disk: workers join again after a restart.
+// It promises that a worker can be picked only while it is ready and Envoy has acknowledged it, that reading never waits for
+// writing, and that a view never changes once it is handed out. It does not find workers (see fleet/join), does not watch
+// their health, and keeps nothing on disk: workers join again after a restart.
 package fleet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // MaxWorkers bounds a fleet, so that a broken shim which joins under ever new names cannot exhaust the door.
 const MaxWorkers = 4096
 
-// View is the fleet at one moment. Its version grows when a worker comes, goes, or changes state or reason; a new count
-// of running requests alone shows in the next View without a new version.
+// View is the fleet at one moment. Its version grows when a worker comes, goes, or changes its state.
 type View struct {
 	Version uint64
 	Workers []Worker // sorted by name
@@ -31,7 +30,7 @@ type Fleet struct {
 
 	mu      sync.Mutex // guards all below
 	version uint64
-	acked   uint64
+	acked   map[string]uint64 // endpoint → version at which Envoy has its workers
 	members map[string]*member
 	addrs   map[string]string // address → name
 	changed chan struct{}
@@ -76,7 +75,7 @@ func (f *Fleet) Join(w Worker) (leave func(), err error) {
 	}
 	m := &member{Worker: w, ready: f.version + 1}
 	f.members[w.Name], f.addrs[addr] = m, w.Name
-	f.change(true)
+	f.change()
 	return func() { f.leave(m) }, nil
 }
 
@@ -89,35 +88,31 @@ func (f *Fleet) leave(m *member) {
 	}
 	delete(f.members, m.Name)
 	delete(f.addrs, m.Addr)
-	f.change(true)
+	f.change()
 }
 
-// Update records what a worker said of itself at now. An unknown name is ignored: it has left.
-func (f *Fleet) Update(name string, s State, reason string, running uint32, now time.Time) {
+// Update records the state that a worker says it is in, and tells whether that is another than before. An unknown name is
+// ignored: it has left.
+func (f *Fleet) Update(name string, s State) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[name]
-	if m == nil || m.State == s && m.Reason == reason && m.Running == running {
-		return
+	if m == nil || m.State == s {
+		return false
 	}
-	moved := m.State != s || m.Reason != reason
-	if m.State != s {
-		m.State, m.Since = s, now
-		m.ready = f.version + 1
-	}
-	m.Reason, m.Running = reason, running
-	f.change(moved)
+	m.State, m.ready = s, f.version+1
+	f.change()
+	return true
 }
 
-// Acked says that Envoy holds the endpoints of the view with this version. Versions only grow: Envoy keeps its endpoints
-// when its stream breaks, and asks for all of them before it listens when it starts anew.
-func (f *Fleet) Acked(version uint64) {
+// Acked says which endpoints Envoy has, each with the workers of the view with that version. The fleet keeps the map.
+func (f *Fleet) Acked(endpoints map[string]uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if version = min(version, f.version); version <= f.acked {
+	if maps.Equal(f.acked, endpoints) {
 		return
 	}
-	f.acked = version
+	f.acked = endpoints
 	f.publish()
 }
 
@@ -136,12 +131,8 @@ func (f *Fleet) Changed() <-chan struct{} {
 // must not change the slice.
 func (f *Fleet) Pickable(endpoint string) []Worker { return f.read.Load().pickable[endpoint] }
 
-// change publishes the members; moved says whether that makes a new version.
-func (f *Fleet) change(moved bool) {
-	if !moved {
-		f.read.Store(f.reading())
-		return
-	}
+// change publishes the members as a new version.
+func (f *Fleet) change() {
 	f.version++
 	f.publish()
 }
@@ -159,7 +150,7 @@ func (f *Fleet) reading() *reading {
 	}
 	slices.SortFunc(r.view.Workers, func(a, b Worker) int { return strings.Compare(a.Name, b.Name) })
 	for _, w := range r.view.Workers {
-		if w.State == Ready && f.members[w.Name].ready <= f.acked {
+		if w.State == Ready && f.members[w.Name].ready <= f.acked[w.Endpoint] {
 			r.pickable[w.Endpoint] = append(r.pickable[w.Endpoint], w)
 		}
 	}

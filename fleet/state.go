@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 )
 
 // State says what a worker can be asked to do. The zero value is unknown and never served.
@@ -39,9 +38,6 @@ type Worker struct {
 	BlockSize uint32 // tokens a KV block; 0: not known
 	Blocks    uint64 // KV blocks of the device; 0: not known
 	State     State
-	Reason    string    // why it is in this state, for people
-	Running   uint32    // requests in the shim at the last report
-	Since     time.Time // when State began
 }
 
 // Why a worker may not join.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/spokegate/spokegate/fleet"
@@ -47,35 +46,25 @@ func (h health) report() (r report) {
 
 // followPolicy tells Envoy's configuration which endpoints there are.
 func (d *door) followPolicy(ctx context.Context) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	var last *policy.Snapshot
-	var names []string
 	for {
-		if snap := d.policy.Load(); snap != last {
-			last = snap
-			var now []string
-			for _, e := range snap.Endpoints() {
-				now = append(now, e.Name)
-			}
-			if !slices.Equal(now, names) {
-				names = now
-				d.control.SetEndpoints(names)
-			}
-		}
+		changed := d.policy.Changed()
+		d.control.SetEndpoints(endpointNames(d.policy.Load()))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-changed:
 		}
 	}
 }
 
 // endFlightsOfDeadEnvoy ends what an Envoy left behind that was killed: nothing else will tell.
 func (d *door) endFlightsOfDeadEnvoy(ctx context.Context) error {
-	for d.control.AwaitDeath(ctx) == nil {
-		n := d.flights.Lose(time.Now(), "envoy_gone")
+	for {
+		died, err := d.control.AwaitDeath(ctx)
+		if err != nil {
+			return nil // the door stops
+		}
+		n := d.flights.Lose(died, "envoy_gone")
 		d.log.Warn("Envoy is gone", "flights_ended", n)
 	}
-	return nil
 }

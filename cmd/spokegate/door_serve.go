@@ -91,8 +91,10 @@ func (d *door) build(ctx context.Context) (err error) {
 		return err
 	}
 	d.fleet = fleet.New()
-	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Log: d.log})
+	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer})
 	d.control = envoy.NewServer(d.envoy, d.fleet, d.log, d.registry)
+	// Now, lest an Envoy that is there already be told to drop what it has.
+	d.control.SetEndpoints(endpointNames(d.policy.Load()))
 	return nil
 }
 
@@ -108,7 +110,7 @@ func (d *door) listen(token string) {
 		admission.Picker = d.picker
 	} else {
 		d.servers.pickerSide(d.envoy, &epp.Server{Picker: d.picker, Flights: d.flights, RefuseTrailers: true,
-			BodyLimit: d.envoy.BodyLimit, Tracer: d.traces.tracer, Now: time.Now, Log: d.log})
+			BodyLimit: d.envoy.BodyLimit, Now: time.Now})
 	}
 	extauthz.New(admission).Register(g)
 	d.servers.fleetSide(d.fleetListen, &join.Server{Fleet: d.fleet, Token: token, Door: d.name, PublicKey: d.minter.PublicKey(),

@@ -86,8 +86,8 @@ func TestDoorSaysWhy(t *testing.T) {
 			if _, err := workers.Join(fleet.Worker{Name: "w", Endpoint: endpoint, Addr: "10.0.0.1:1"}); err != nil {
 				t.Fatal(err)
 			}
-			workers.Update("w", fleet.Ready, "", 0, at)
-			workers.Acked(workers.View().Version)
+			workers.Update("w", fleet.Ready)
+			workers.Acked(map[string]uint64{endpoint: workers.View().Version})
 			current := &policy.Current{}
 			current.Store(snap)
 			h := health{

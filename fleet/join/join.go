@@ -76,7 +76,7 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	}
 	log := s.log().With("worker", w.Name, "endpoint", w.Endpoint, "addr", w.Addr)
 	log.Info("worker joined", "engine", w.Engine, "epoch", w.Epoch)
-	err = s.follow(stream.Context(), in, w.Name)
+	err = s.follow(stream.Context(), in, w.Name, log)
 	log.Info("worker left", "cause", cause(err))
 	return err
 }
@@ -108,7 +108,7 @@ func isHosts(a netip.Addr) bool {
 }
 
 // follow applies each Status to the fleet until the stream ends.
-func (s *Server) follow(ctx context.Context, in *inbox, name string) error {
+func (s *Server) follow(ctx context.Context, in *inbox, name string, log *slog.Logger) error {
 	for {
 		m, err := s.next(ctx, in)
 		if errors.Is(err, errEnd) {
@@ -125,7 +125,9 @@ func (s *Server) follow(ctx context.Context, in *inbox, name string) error {
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "state %d is not known", st.State)
 		}
-		s.Fleet.Update(name, state, printable(st.Reason), st.Running, time.Now())
+		if s.Fleet.Update(name, state) {
+			log.Info("worker changed", "state", state, "reason", printable(st.Reason))
+		}
 	}
 }
 

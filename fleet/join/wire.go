@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -60,7 +59,7 @@ func worker(h *workerv1.Hello) (fleet.Worker, error) {
 	}
 	return fleet.Worker{
 		Name: h.Worker, Endpoint: h.Endpoint, Addr: h.Address, Engine: h.Engine, Epoch: h.Epoch,
-		BlockSize: h.BlockSize, Blocks: h.Blocks, State: fleet.Starting, Since: time.Now(),
+		BlockSize: h.BlockSize, Blocks: h.Blocks, State: fleet.Starting,
 	}, nil
 }
 

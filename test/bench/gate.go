@@ -66,9 +66,9 @@ func newGate() (*gate, error) {
 			return nil, err
 		}
 	}
-	workers.Acked(workers.View().Version)
+	workers.Acked(map[string]uint64{"bench": workers.View().Version})
 	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	picker := epp.New(epp.Config{Fleet: workers, Policy: current, Registerer: reg, Log: log})
+	picker := epp.New(epp.Config{Fleet: workers, Policy: current, Registerer: reg})
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { _ = picker.Run(ctx) }()
 	limiter := limits.NewMemory(limits.MemoryConfig{})
