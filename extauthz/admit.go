@@ -139,7 +139,10 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 	if err != nil {
 		a = c.refused(openai.Overloaded(err.Error(), time.Second))
 		a.unserved = err.Error()
-		if opened { // else the first answer may be on its way
+		switch {
+		case errors.Is(err, errLeft): // the log said so, and waits for the meter
+			s.Flights.End(q.id, nothingPassed(s.Now()))
+		case opened: // else the first answer may be on its way
 			s.Flights.End(q.id, notServed(err.Error(), a.refusal.Status, s.Now()))
 		}
 		return a
@@ -172,6 +175,11 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 
 // errLeft: the flight ended while the request was being admitted, for its client left.
 var errLeft = errors.New("the client has left")
+
+// nothingPassed is what the meter would say of a request that it never saw.
+func nothingPassed(at time.Time) flight.Facts {
+	return flight.Facts{Metered: &flight.Metered{At: at}}
+}
 
 // notServed are the facts of an admission that the door itself ended: nothing else will tell them.
 func notServed(reason string, status int, at time.Time) flight.Facts {

@@ -363,8 +363,24 @@ func TestDoneContextIsNoYes(t *testing.T) {
 	if err == nil || resp != nil {
 		t.Fatalf("answered %v", resp)
 	}
-	if g.Flights.Len() != 0 || len(g.limiter.InFlight()) != 0 {
-		t.Errorf("%d flights, leases %v", g.Flights.Len(), g.limiter.InFlight())
+	// Envoy's log comes, before or after, and says why.
+	g.Flights.End("r-1", flight.Facts{Logged: &flight.Logged{ClientCut: true, At: time.Now()}})
+	if r := *g.records; g.Flights.Len() != 0 || len(g.limiter.InFlight()) != 0 || r[len(r)-1].GetOutcome() != "client_cut" {
+		t.Errorf("%d flights, leases %v, records %v", g.Flights.Len(), g.limiter.InFlight(), r)
+	}
+}
+
+// TestLogOvertakesAdmission: the client left before its flight was opened.
+func TestLogOvertakesAdmission(t *testing.T) {
+	g := newGate(t)
+	g.Flights.End("r-1", flight.Facts{Logged: &flight.Logged{ClientCut: true, At: time.Now()}})
+	resp, err := g.ask(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	denial(t, resp, 503, "overloaded") // nobody hears it
+	if r := *g.records; g.Flights.Len() != 0 || len(g.limiter.InFlight()) != 0 || r[len(r)-1].GetOutcome() != "client_cut" {
+		t.Errorf("%d flights, leases %v, records %v", g.Flights.Len(), g.limiter.InFlight(), r)
 	}
 }
 

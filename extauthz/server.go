@@ -126,11 +126,12 @@ func (s *Server) note(ctx context.Context, admission string, a *answer) {
 	s.Log.LogAttrs(ctx, level, text, list...)
 }
 
-// abandon ends the flight that an answer opened which nobody will hear.
+// abandon says of a flight that an answer opened which nobody will hear: nothing passed. Why, Envoy's log tells in a moment:
+// the client left, or Envoy waited too long.
 func (s *Server) abandon(a *answer) {
 	s.metrics.decisions.WithLabelValues("abandoned").Inc()
 	if a.admission != "" {
 		a.unserved = "Envoy gave up"
-		s.Flights.End(a.admission, notServed(a.unserved, 0, s.Now()))
+		s.Flights.End(a.admission, nothingPassed(s.Now()))
 	}
 }

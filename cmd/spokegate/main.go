@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 )
 
@@ -48,6 +49,11 @@ func run(ctx context.Context, args []string) int {
 	if !ok {
 		fmt.Fprintf(os.Stderr, "spokegate: there is no command %q\n\n%s", args[0], usageText)
 		return 2
+	}
+	if os.Getenv("GOGC") == "" {
+		// The live heap is a few megabytes beside what a request allocates and drops: collecting at five times of it, instead
+		// of twice, costs some 30 MB and saves a tenth of the CPU.
+		debug.SetGCPercent(400)
 	}
 	err := r(ctx, args[1:])
 	switch {
