@@ -135,7 +135,7 @@ func judgeShots(t testing.TB, shots []shot, w window, may []verdict) {
 			continue
 		}
 		if told++; told <= 5 {
-			t.Errorf("%s, from %v to %v after the fault, which was over after %v: %s %q %s: %v", s.verdict,
+			t.Errorf("%s, from %v to %v after the fault, which was over after %v: %s %q %.100s: %v", s.verdict,
 				s.began.Sub(w.from).Round(time.Millisecond), s.ended.Sub(w.from).Round(time.Millisecond), w.to.Sub(w.from).Round(time.Millisecond), s.path, s.admission, s.body, s.why)
 		}
 	}

@@ -1,10 +1,8 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -114,44 +112,6 @@ func (s *siege) free(t testing.TB) {
 			u.ledger.settles(t)
 		}
 	}
-}
-
-// endless runs for longer than anybody waits here.
-const endless = `{"model":"sim-small","max_tokens":30000,"stream":true,"messages":[{"role":"user","content":"%d"}]}`
-
-// fillAll takes all places of the load's key, spread over the doors, wants no more to be had, and frees them. What a killed
-// door held in Redis becomes free when its leases expire.
-func (s *siege) fillAll(t *testing.T) {
-	t.Helper()
-	patience := time.Duration(0)
-	if s.lost {
-		patience = 45 * time.Second // leases live for 30 s
-	}
-	var held []*stream
-	for i, u := range s.ups {
-		eventually(t, patience, func() error {
-			for len(held) < loadPlaces*(i+1)/len(s.ups) {
-				h, err := u.openStream(context.WithoutCancel(t.Context()), post(u.key(loadKey), "/v1/chat/completions", fmt.Sprintf(endless, len(held))))
-				if err != nil {
-					return err
-				}
-				t.Cleanup(h.cut)
-				if h.resp.StatusCode != http.StatusOK {
-					return fmt.Errorf("only %d of %d places are to be had at %s: %s", len(held), loadPlaces, u.name, h.resp.Status)
-				}
-				held = append(held, h)
-			}
-			return nil
-		})
-	}
-	for _, u := range s.ups {
-		r := u.do(t, post(u.key(loadKey), "/v1/chat/completions", oneToken))
-		wantRefusal(t, r, "", http.StatusTooManyRequests, "concurrency_limit_exceeded")
-	}
-	for _, h := range held {
-		h.cut()
-	}
-	s.free(t)
 }
 
 // unharmed wants of all that was admitted since that it is complete, or that its client left: some of them before they were

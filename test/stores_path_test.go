@@ -38,6 +38,7 @@ func TestStores(t *testing.T) {
 	}
 	t.Run("limits hold across doors", s.acrossDoors)
 	t.Run("a rate holds across doors", s.rateAcrossDoors)
+	s.opsSay(t, "records shipped") // what waited until Kafka came
 	for _, f := range []fault{
 		{name: "both stores are there", breaks: s.nothingBreaks},
 		{name: "redis hung", breaks: s.redisHung},
@@ -111,9 +112,12 @@ func (s stores) nothingBreaks(t *testing.T, _ *siege) {
 	s.opsSay(t, "records shipped")
 }
 
+// kafkaPatience is for a virtual machine that starts beside all the other tests.
+const kafkaPatience = 90 * time.Second
+
 func (s stores) opsSay(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, kafkaPatience, func() error {
 		for _, u := range s.ups {
 			if page := u.page(t, "/readyz"); !strings.Contains(page, text) {
 				return fmt.Errorf("%s: no %q in %s", u.name, text, page)
@@ -142,7 +146,7 @@ func (s stores) records(t *testing.T) map[string]*usagev1.Record {
 }
 
 func (s stores) allShipped(t *testing.T) {
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, kafkaPatience, func() error {
 		want := s.records(t)
 		twice, err := s.kafka.holds(want)
 		if err == nil {
