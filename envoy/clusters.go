@@ -32,7 +32,7 @@ func (d Door) ownClusters() []*clusterv3.Cluster {
 	// Nothing waits for the access log, so nothing has to be cut off where the door process hangs: what Envoy has written to
 	// a connection that a ping then closes would be lost, and with it the end of a flight.
 	cs := []*clusterv3.Cluster{
-		d.socketCluster(doorCluster, d.DoorSocket, ping(slowPing)),
+		d.socketCluster(doorCluster, d.DoorSocket, ping(d.Keepalive)),
 		d.socketCluster(meterCluster, d.DoorSocket, ping(d.Keepalive)),
 		d.socketCluster(logCluster, d.DoorSocket, nil),
 	}
@@ -45,14 +45,14 @@ func (d Door) ownClusters() []*clusterv3.Cluster {
 	return cs
 }
 
-// ping cuts off a process that hangs; without it responses would stall for ever, for ext_proc in these modes knows no timeout.
+// ping cuts off a process that is stopped; without it responses would stall for ever, for ext_proc in these modes knows no
+// timeout. It has patience: an answer waits behind what crosses on the connection, and when a connection is closed because
+// the machine was busy, all its streams go at once.
 func ping(every time.Duration) *corev3.KeepaliveSettings {
-	return &corev3.KeepaliveSettings{Interval: secs(every), Timeout: secs(every)}
+	return &corev3.KeepaliveSettings{Interval: secs(every), Timeout: secs(pingPatience * every)}
 }
 
-// slowPing is for admission, which has a timeout of its own: a ping waits behind the bodies that cross on its connection, and
-// an impatient one would cut off every check on it.
-const slowPing = 10 * time.Second
+const pingPatience = 10 // times the interval
 
 // socketCluster is a gRPC server on a Unix socket.
 func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *clusterv3.Cluster {
@@ -62,7 +62,7 @@ func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *
 	return &clusterv3.Cluster{
 		Name:                          name,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		ConnectTimeout:                secs(time.Second),
+		ConnectTimeout:                secs(5 * time.Second),
 		PerConnectionBufferLimitBytes: u32(connectionBuffer),
 		CircuitBreakers:               noBreakers(),
 		LoadAssignment:                &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: locality(path)},

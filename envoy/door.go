@@ -67,8 +67,8 @@ type Door struct {
 	ConnectionIdle time.Duration
 	// ConnectTimeout bounds connecting to a worker. Default 1 s.
 	ConnectTimeout time.Duration
-	// Keepalive is the interval of the pings on connections to meter and picker, and the wait for each: a hung process is
-	// cut off within twice that. Default 1 s.
+	// Keepalive is the interval of the pings on connections to the door process, and a tenth of the wait for each: a stopped one is
+	// cut off within eleven times that. Default 1 s.
 	Keepalive time.Duration
 }
 

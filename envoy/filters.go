@@ -59,7 +59,7 @@ func (d Door) meter() *hcmv3.HttpFilter {
 		// A stream whose client left is held for so long and then reset, and what the meter has not read by then is lost: a busy
 		// machine needs more than the 100 ms that would do on a quiet one. The record of such a request waits for it. A meter
 		// that has seen the end of the response closes by itself.
-		DeferredCloseTimeout: secs(time.Second),
+		DeferredCloseTimeout: secs(3 * time.Second),
 		ProcessingMode: &procv3.ProcessingMode{
 			RequestHeaderMode: procv3.ProcessingMode_SEND, ResponseHeaderMode: procv3.ProcessingMode_SEND,
 			RequestBodyMode: procv3.ProcessingMode_NONE, ResponseBodyMode: procv3.ProcessingMode_STREAMED,

@@ -3,6 +3,7 @@ package envoy
 import (
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
@@ -24,6 +25,8 @@ func (d Door) route() *routev3.RouteConfiguration {
 			// Removed as the request goes out, after every filter has read them. A shim gets ContextHeader, x-request-id,
 			// AttemptHeader and what else ext_authz wrote, and must itself take x-spokegate-* away before the engine.
 			RequestHeadersToRemove: upstreamRemovals(),
+			// Anthropic's clients look for the request's id under this name.
+			ResponseHeadersToAdd: []*corev3.HeaderValueOption{overwrite("request-id", "%REQ(x-request-id)%")},
 			Routes: []*routev3.Route{{
 				Name:   "by-endpoint",
 				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},

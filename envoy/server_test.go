@@ -113,7 +113,7 @@ func TestTimeouts(t *testing.T) {
 
 // TestPickerHangs: no timeout of Envoy's applies to it, the pings cut it off.
 func TestPickerHangs(t *testing.T) {
-	r := newRig(t, true, func(d *Door) { d.Keepalive = 200 * time.Millisecond })
+	r := newRig(t, true, func(d *Door) { d.Keepalive = 50 * time.Millisecond })
 	lis, err := net.Listen("unix", r.door.PickerSocket) // accepts, and says nothing
 	if err != nil {
 		t.Fatal(err)

@@ -4,14 +4,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/usage"
 )
 
-// Provider is what every gen_ai metric says of who serves.
-const Provider = "spokegate"
+// provider is what every gen_ai metric says of who serves.
+const provider = "spokegate"
 
 // genAI are the metrics by OpenTelemetry's conventions for generative AI, with its names and buckets, and what each team
 // used. Every label value is one of a few words or a name of the policy: a request that named another was not admitted.
@@ -30,10 +31,10 @@ type kindMetrics struct {
 	teamInput, teamOutput, teamRequests           prometheus.Counter
 }
 
-func newGenAI() *genAI {
+func newGenAI(with promauto.Factory) *genAI {
 	labels := []string{"gen_ai_operation_name", "gen_ai_request_model", "gen_ai_provider_name"}
 	histogram := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, append(labels[:3:3], more...))
+		return with.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, append(labels[:3:3], more...))
 	}
 	return &genAI{
 		duration: histogram("gen_ai_server_request_duration_seconds", "From admission to end; error_type is the outcome where it is not complete.",
@@ -44,23 +45,14 @@ func newGenAI() *genAI {
 			[]float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5}),
 		tokens: histogram("gen_ai_client_token_usage", "Tokens of a request, where they are known.",
 			[]float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864}, "gen_ai_token_type"),
-		teamTokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+		teamTokens: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_team_tokens_total", Help: "Tokens that a team used, where they are known, by model and type.",
 		}, []string{"team", "model", "type"}),
-		teamRequests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		teamRequests: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_team_requests_total", Help: "Admitted requests of a team that have ended, by outcome.",
 		}, []string{"team", "outcome"}),
 		kinds: map[kind]*kindMetrics{},
 	}
-}
-
-func (g *genAI) register(r prometheus.Registerer, err error) error {
-	for _, h := range []**prometheus.HistogramVec{&g.duration, &g.firstToken, &g.perToken, &g.tokens} {
-		*h, err = registered(r, *h, err)
-	}
-	g.teamTokens, err = registered(r, g.teamTokens, err)
-	g.teamRequests, err = registered(r, g.teamRequests, err)
-	return err
 }
 
 // finished counts one request. What is unknown is not counted: it is not 0.
@@ -99,11 +91,11 @@ func (g *genAI) of(k kind) *kindMetrics {
 		failure = ""
 	}
 	return &kindMetrics{
-		duration:     g.duration.WithLabelValues(operation, k.model, Provider, failure),
-		firstToken:   g.firstToken.WithLabelValues(operation, k.model, Provider),
-		perToken:     g.perToken.WithLabelValues(operation, k.model, Provider),
-		input:        g.tokens.WithLabelValues(operation, k.model, Provider, "input"),
-		output:       g.tokens.WithLabelValues(operation, k.model, Provider, "output"),
+		duration:     g.duration.WithLabelValues(operation, k.model, provider, failure),
+		firstToken:   g.firstToken.WithLabelValues(operation, k.model, provider),
+		perToken:     g.perToken.WithLabelValues(operation, k.model, provider),
+		input:        g.tokens.WithLabelValues(operation, k.model, provider, "input"),
+		output:       g.tokens.WithLabelValues(operation, k.model, provider, "output"),
 		teamInput:    g.teamTokens.WithLabelValues(k.team, k.model, "input"),
 		teamOutput:   g.teamTokens.WithLabelValues(k.team, k.model, "output"),
 		teamRequests: g.teamRequests.WithLabelValues(k.team, k.outcome),

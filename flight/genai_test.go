@@ -18,10 +18,7 @@ import (
 func TestGenAI(t *testing.T) {
 	at := func(ms int) *timestamppb.Timestamp { return timestamppb.New(time.UnixMilli(int64(ms))) }
 	reg := prometheus.NewRegistry()
-	m, err := newMetrics(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newMetrics(reg)
 	for _, r := range []*usagev1.Record{
 		{Operation: "chat", Model: "m", Team: "t", Outcome: usage.OutcomeComplete, Stream: true, AdmittedAt: at(1000), FirstByteAt: at(1500), EndedAt: at(2500),
 			PromptTokens: proto.Int64(8), CompletionTokens: proto.Int64(5)},

@@ -1,9 +1,8 @@
 package flight
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 )
@@ -21,43 +20,20 @@ type metrics struct {
 	genAI     *genAI
 }
 
-// newMetrics registers the metrics; several tables may share a registerer, their numbers add up.
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		open: prometheus.NewGauge(prometheus.GaugeOpts{
+func newMetrics(r prometheus.Registerer) *metrics {
+	with := promauto.With(r)
+	return &metrics{
+		open: with.NewGauge(prometheus.GaugeOpts{
 			Name: "spokegate_flights_open", Help: "Admissions that have not ended and hold their leases and bookings.",
 		}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		ended: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_flight_ended_total", Help: "Usage records written, by outcome.",
 		}, []string{"outcome"}),
-		anomalies: prometheus.NewCounterVec(prometheus.CounterOpts{
+		anomalies: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_flight_anomalies_total", Help: "Things to look into at the end of flights, by anomaly.",
 		}, []string{"anomaly"}),
-		genAI: newGenAI(),
+		genAI: newGenAI(with),
 	}
-	if r == nil {
-		return m, nil
-	}
-	var err error
-	m.open, err = registered(r, m.open, err)
-	m.ended, err = registered(r, m.ended, err)
-	m.anomalies, err = registered(r, m.anomalies, err)
-	return m, m.genAI.register(r, err)
-}
-
-// registered returns the collector to use: c, or the same one that was registered before. It passes an earlier error on.
-func registered[C prometheus.Collector](r prometheus.Registerer, c C, earlier error) (C, error) {
-	if earlier != nil {
-		return c, earlier
-	}
-	err := r.Register(c)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if same, ok := already.ExistingCollector.(C); ok {
-			return same, nil
-		}
-	}
-	return c, err
 }
 
 func (m *metrics) finished(r *usagev1.Record) {

@@ -38,14 +38,14 @@ type Config struct {
 	Journal Journal
 	// Spoke is named in every record; Door in log lines.
 	Spoke, Door string
-	// Grace is how long an ended flight's record waits for the rest of its facts (5 s: Envoy lets go of a cut meter after 1 s).
+	// Grace is how long an ended flight's record waits for the rest of its facts (6 s: Envoy lets go of a cut meter after 3 s).
 	Grace time.Duration
 	// Orphan is how long a flight whose meter broke off waits for its access log (15 min: longer than Envoy lets a request
 	// idle). Envoy sends the log within milliseconds of the end; this is for a log that was lost on the way.
 	Orphan time.Duration
 	// LeaseEvery is the time between renewals of an open flight's lease: a third of the lease's life (10 s).
 	LeaseEvery time.Duration
-	Registerer prometheus.Registerer // nil: none
+	Registerer prometheus.Registerer // takes the metrics of one table; nil: none
 	Log        *slog.Logger          // nil: none
 	Now        func() time.Time      // nil: time.Now
 }
@@ -70,7 +70,7 @@ type Table struct {
 // New makes an empty table. Somebody has to call Run.
 func New(cfg Config) *Table {
 	if cfg.Grace <= 0 {
-		cfg.Grace = 5 * time.Second
+		cfg.Grace = 6 * time.Second
 	}
 	if cfg.Orphan <= 0 {
 		cfg.Orphan = 15 * time.Minute
@@ -85,12 +85,8 @@ func New(cfg Config) *Table {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Log = cfg.Log.With("door", cfg.Door)
-	m, err := newMetrics(cfg.Registerer)
-	if err != nil {
-		cfg.Log.Error("flights run without metrics", "err", err)
-	}
 	return &Table{cfg: cfg, core: core{
-		spoke: cfg.Spoke, journal: cfg.Journal, metrics: m, grace: cfg.Grace, leaseEvery: cfg.LeaseEvery, orphan: cfg.Orphan,
+		spoke: cfg.Spoke, journal: cfg.Journal, metrics: newMetrics(cfg.Registerer), grace: cfg.Grace, leaseEvery: cfg.LeaseEvery, orphan: cfg.Orphan,
 		flights: map[string]*flight{}, recent: newRecent(),
 	}}
 }

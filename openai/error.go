@@ -49,10 +49,16 @@ func (e *Error) anthropicType() string {
 		return "permission_error"
 	case e.Status == 404:
 		return "not_found_error"
+	case e.Status == 413:
+		return "request_too_large"
 	case e.Status == 429:
 		return "rate_limit_error"
-	case e.Status >= 500:
+	case e.Status == 504:
+		return "timeout_error"
+	case e.Status == 503 || e.Status == 529:
 		return "overloaded_error"
+	case e.Status >= 500:
+		return "api_error"
 	default:
 		return "invalid_request_error"
 	}

@@ -21,7 +21,7 @@ func TestErrors(t *testing.T) {
 		{UnknownURL("/x"), "404 invalid_request_error unknown_url ", "not_found_error", ""},
 		{MethodNotAllowed("PUT", "POST"), "405 invalid_request_error method_not_allowed ", "invalid_request_error", ""},
 		{InvalidBody("n", "x"), "400 invalid_request_error invalid_body n", "invalid_request_error", ""},
-		{BodyTooLarge(32 << 20), "413 invalid_request_error body_too_large ", "invalid_request_error", ""},
+		{BodyTooLarge(32 << 20), "413 invalid_request_error body_too_large ", "request_too_large", ""},
 		{UnsupportedMediaType("text/plain"), "415 invalid_request_error unsupported_media_type ", "invalid_request_error", ""},
 		{RateLimited("x", time.Nanosecond), "429 requests rate_limit_exceeded ", "rate_limit_error", "retry-after=1 retry-after-ms=1"},
 		{RateLimited("x", 1500*time.Millisecond), "429 requests rate_limit_exceeded ", "rate_limit_error", "retry-after=2 retry-after-ms=1500"},

@@ -9,7 +9,7 @@ import (
 )
 
 var anthropicTypes = map[int]string{400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
-	404: "not_found_error", 405: "invalid_request_error", 413: "invalid_request_error", 415: "invalid_request_error",
+	404: "not_found_error", 405: "invalid_request_error", 413: "request_too_large", 415: "invalid_request_error",
 	429: "rate_limit_error", 503: "overloaded_error"}
 
 // checkRefusal wants an error as clients of the path expect it. code "": any that is not empty.
