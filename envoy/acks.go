@@ -104,24 +104,31 @@ func (a *acks) close(id int64) {
 	}
 }
 
-// death looks for an Envoy that has died and not been told of. Everything before its time was that Envoy's: a successor does
-// not listen before it has opened a stream. waiting: some have left that still run, and that have no stream yet.
-func (a *acks) death(now time.Time) (died time.Time, dead, waiting bool) {
+// death looks for an Envoy that has died and not been told of. waiting: some have left that still run, and that have no stream
+// yet.
+func (a *acks) death() (dead, waiting bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	died = now
 	a.left = slices.DeleteFunc(a.left, func(p process) bool {
 		back := a.calls(p)
 		over := !back && !p.alive()
 		dead = dead || over
 		return back || over
 	})
+	return dead, len(a.left) > 0
+}
+
+// succession is when the first of those came who are on the line; now, when nobody is. What was before was a dead Envoy's: a
+// successor does not listen before it has opened a stream.
+func (a *acks) succession(now time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, st := range a.streams {
-		if st.opened.Before(died) {
-			died = st.opened
+		if st.opened.Before(now) {
+			now = st.opened
 		}
 	}
-	return died, dead, len(a.left) > 0
+	return now
 }
 
 // calls says whether a process has a stream.

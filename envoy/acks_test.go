@@ -164,7 +164,7 @@ func TestDeath(t *testing.T) {
 		"nobody came":             {func(*talk) {}, false, false, 0},
 		"it is on the line":       {func(x *talk) { x.open(1, dead) }, false, false, 0},
 		"it died":                 {func(x *talk) { x.open(1, dead); x.close(1) }, true, false, 0},
-		"told twice":              {func(x *talk) { x.open(1, dead); x.close(1); x.close(1); x.death(time.Now()) }, false, false, 0},
+		"told twice":              {func(x *talk) { x.open(1, dead); x.close(1); x.close(1); x.death() }, false, false, 0},
 		"it runs":                 {func(x *talk) { x.open(1, alive); x.close(1) }, false, true, 0},
 		"it is back":              {func(x *talk) { x.open(1, alive); x.close(1); x.open(2, alive) }, false, false, 0},
 		"back before it had left": {func(x *talk) { x.open(1, alive); x.open(2, alive); x.close(1) }, false, false, 0},
@@ -179,7 +179,8 @@ func TestDeath(t *testing.T) {
 			x := newTalk()
 			c.play(x)
 			now := time.Now()
-			died, dead, waiting := x.death(now)
+			dead, waiting := x.death()
+			died := x.succession(now)
 			want := now
 			if c.until != 0 {
 				want = x.streams[c.until].opened

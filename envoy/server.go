@@ -79,9 +79,14 @@ func (s *Server) Connected() bool { return s.acks.connected() }
 // the end of its stream counts as its death.
 func (s *Server) AwaitDeath(ctx context.Context) (time.Time, error) {
 	for {
-		died, dead, waiting := s.acks.death(time.Now())
+		dead, waiting := s.acks.death()
 		if dead {
-			return died, nil
+			select {
+			case <-time.After(deathPause):
+				return s.acks.succession(time.Now()), nil
+			case <-ctx.Done():
+				return time.Time{}, ctx.Err()
+			}
 		}
 		var look <-chan time.Time
 		if waiting {
@@ -96,8 +101,12 @@ func (s *Server) AwaitDeath(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// deathPoll is how often a process whose stream broke is looked at.
-const deathPoll = 50 * time.Millisecond
+const (
+	// deathPoll is how often a process whose stream broke is looked at.
+	deathPoll = 50 * time.Millisecond
+	// deathPause is for what a dead Envoy has sent on its other connections: it may be read after the end of its stream.
+	deathPause = 250 * time.Millisecond
+)
 
 // Run rebuilds the configuration whenever the fleet or the endpoints change, until ctx is done. Then it ends Envoy's
 // streams; Envoy goes on with what it has.
