@@ -23,6 +23,8 @@ const (
 	RefusedHeader = "x-spokegate-refused"
 	// RequestIDHeader is Envoy's own request id, a UUID: the admission's id.
 	RequestIDHeader = "x-request-id"
+	// AnthropicIDHeader is where Anthropic's clients look for the id of a request in an answer. It has RequestIDHeader's value.
+	AnthropicIDHeader = "request-id"
 	// AttemptHeader counts the attempts, from 1, on the request that a worker receives.
 	AttemptHeader = "x-envoy-attempt-count"
 	// MaxRetriesHeader, written by ext_authz or by a picker, says how many workers may be tried after the first: the length

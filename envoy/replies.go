@@ -97,6 +97,9 @@ func mapper(when string, e *openai.Error, shape openai.Op) *hcmv3.ResponseMapper
 	if e.Status != 400 { // what is wrong with a client's HTTP, Envoy says more exactly, as with 431
 		m.StatusCode = u32(uint32(e.Status))
 	}
+	if shape == openai.Messages {
+		m.HeadersToAdd = append(m.HeadersToAdd, anthropicID())
+	}
 	for _, h := range e.Headers() {
 		if h.Name != "content-type" {
 			m.HeadersToAdd = append(m.HeadersToAdd, overwrite(h.Name, h.Value))

@@ -25,8 +25,7 @@ func (d Door) route() *routev3.RouteConfiguration {
 			// Removed as the request goes out, after every filter has read them. A shim gets ContextHeader, x-request-id,
 			// AttemptHeader and what else ext_authz wrote, and must itself take x-spokegate-* away before the engine.
 			RequestHeadersToRemove: upstreamRemovals(),
-			// Anthropic's clients look for the request's id under this name.
-			ResponseHeadersToAdd: []*corev3.HeaderValueOption{overwrite("request-id", "%REQ(x-request-id)%")},
+			ResponseHeadersToAdd:   []*corev3.HeaderValueOption{anthropicID()},
 			Routes: []*routev3.Route{{
 				Name:   "by-endpoint",
 				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
@@ -34,6 +33,10 @@ func (d Door) route() *routev3.RouteConfiguration {
 			}},
 		}},
 	}
+}
+
+func anthropicID() *corev3.HeaderValueOption {
+	return overwrite(AnthropicIDHeader, "%REQ("+RequestIDHeader+")%")
 }
 
 // retries go to the next worker of the list: override_host takes another address for each attempt, and none twice.

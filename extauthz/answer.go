@@ -24,6 +24,7 @@ import (
 
 // answer is a decision before it is put into Envoy's words. The zero value refuses.
 type answer struct {
+	id     string // of the request
 	passes bool
 	op     openai.Op
 
@@ -140,6 +141,9 @@ func (a answer) denied() *authv3.CheckResponse {
 		for _, h := range e.Headers() {
 			headers = append(headers, header(h.Name, h.Value))
 		}
+	}
+	if a.op == openai.Messages && a.id != "" {
+		headers = append(headers, header(envoy.AnthropicIDHeader, a.id))
 	}
 	return &authv3.CheckResponse{
 		// Envoy ignores a denial whose status code is OK, and lets the request pass.

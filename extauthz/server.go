@@ -84,6 +84,7 @@ func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (*authv3.C
 	} else {
 		a = s.admit(ctx, q)
 	}
+	a.id = q.id
 	if err := ctx.Err(); err != nil {
 		// Envoy has given up on us; an OK that arrives late may still be believed.
 		s.abandon(&a)

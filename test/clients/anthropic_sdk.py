@@ -47,6 +47,17 @@ def create():
         yield of(r.usage, heard.id())
 
 
+def request_id():
+    """Anthropic's client reports the id of a request from a header of its own name."""
+    heard = Heard()
+    r = client(heard).messages.create(**ASK, max_tokens=2)
+    assert r._request_id == heard.id(), f"{r._request_id!r}, and x-request-id is {heard.id()}"
+    yield of(r.usage, heard.id())
+    heard.clear()
+    e = raises(anthropic.NotFoundError, lambda: client(heard).messages.create(**{**ASK, "model": "gpt-17"}, max_tokens=2))
+    assert e.request_id == heard.id(), f"{e.request_id!r}, and x-request-id is {heard.id()}"
+
+
 def keys():
     """The key as this client sends it, as a token, and as earlier ones sent it."""
     earlier = {"X-Api-Key": KEY, "Authorization": anthropic.Omit()}
@@ -148,7 +159,7 @@ def too_large():
         anthropic.ContentTooLargeError,
         lambda: client(heard).messages.create(**ASK, system="x" * (LIMIT + 1), max_tokens=1),
     )
-    assert e.body["error"]["message"] and len(heard) == 1, e
+    assert e.body["error"]["type"] == "request_too_large" and len(heard) == 1, e
     yield {"id": heard.id(), "outcome": "refused"}
 
 
@@ -233,7 +244,7 @@ def together():
 
 if __name__ == "__main__":
     run(
-        *(create, keys, stream, left, tools, beta, image, errors, rate_limit),
+        *(create, request_id, keys, stream, left, tools, beta, image, errors, rate_limit),
         *(engine_first_503, error_event, unicode_echo, together),
         # httpx over HTTP/2 cannot hear an answer that comes while it is sending.
         *(() if HTTP2 else (too_large,)),
