@@ -1,11 +1,10 @@
 package sim
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 )
@@ -82,13 +81,22 @@ func LoadRates(path string) (Rates, error) {
 // ParseRates reads the file form over the defaults.
 func ParseRates(data []byte) (Rates, error) {
 	r := DefaultRates()
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&r); err != nil {
+	names, err := json.Marshal(r)
+	if err := cmp.Or(err, json.Unmarshal(data, &r)); err != nil {
 		return Rates{}, err
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Rates{}, errors.New("bytes after the JSON object")
+	// Go takes names in any case for the same: what is given is compared by itself.
+	var known, given map[string]json.RawMessage
+	if err := cmp.Or(json.Unmarshal(names, &known), json.Unmarshal(data, &given)); err != nil {
+		return Rates{}, err
+	}
+	if given == nil {
+		return Rates{}, errors.New("a JSON object expected")
+	}
+	for name, value := range given {
+		if known[name] == nil || string(value) == "null" {
+			return Rates{}, fmt.Errorf("unknown name %q, or null", name)
+		}
 	}
 	return r, r.validate()
 }

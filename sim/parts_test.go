@@ -72,10 +72,13 @@ func TestParseRates(t *testing.T) {
 	for _, c := range []struct{ in, err string }{
 		{`{}`, ""},
 		{`{"decode_tokens_per_second":5}`, ""},
-		{`{"decode_tokens_per_secnd":5}`, "unknown field"},
+		{`{"decode_tokens_per_secnd":5}`, "unknown name"},
 		{`{"decode_tokens_per_second":0}`, "above 0"},
 		{`{"max_running":0}`, "1 or more"},
-		{`{} {}`, "bytes after"},
+		{`{} {}`, "after top-level value"},
+		{`null`, "object expected"},
+		{`{"overhead_ms":null}`, "or null"},
+		{`{"Max_Running":1}`, "unknown name"},
 		{`[]`, "cannot unmarshal"},
 	} {
 		r, err := ParseRates([]byte(c.in))
@@ -89,6 +92,44 @@ func TestParseRates(t *testing.T) {
 	if err := DefaultRates().validate(); err != nil {
 		t.Error(err)
 	}
+}
+
+// FuzzParseRates: what is accepted is one object of known names, and says what the rates then are.
+func FuzzParseRates(f *testing.F) {
+	for _, s := range []string{`{}`, `null`, `{"overhead_ms":0.5,"cache_blocks":0}`, `{"max_running":1,"max_Running":2}`, `{"context_tokens":1e3}`, `{"decode_slowdown":-0}`, `{"overhead_ms":null} `} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := ParseRates(data)
+		if err != nil {
+			return
+		}
+		var given map[string]*float64
+		if err := json.Unmarshal(data, &given); err != nil || given == nil || r.validate() != nil {
+			t.Fatalf("accepted: %v, %v", err, r.validate())
+		}
+		def := DefaultRates()
+		for name, field := range map[string][2]float64{
+			"prefill_tokens_per_second": {r.PrefillTokensPerSecond, def.PrefillTokensPerSecond},
+			"decode_tokens_per_second":  {r.DecodeTokensPerSecond, def.DecodeTokensPerSecond},
+			"decode_slowdown":           {r.DecodeSlowdown, def.DecodeSlowdown},
+			"overhead_ms":               {r.OverheadMS, def.OverheadMS},
+			"cache_blocks":              {float64(r.CacheBlocks), float64(def.CacheBlocks)},
+			"max_running":               {float64(r.MaxRunning), float64(def.MaxRunning)},
+			"context_tokens":            {float64(r.ContextTokens), float64(def.ContextTokens)},
+		} {
+			want := field[1]
+			if v := given[name]; v != nil {
+				want = *v
+			}
+			if delete(given, name); field[0] != want {
+				t.Errorf("%s is %v, want %v", name, field[0], want)
+			}
+		}
+		if len(given) > 0 {
+			t.Errorf("unknown names: %v", given)
+		}
+	})
 }
 
 func TestSlowdown(t *testing.T) {
