@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -139,7 +140,7 @@ func sane(f float64) float64 {
 // object that nobody looks at any more.
 type worker struct {
 	addr     string // never written again: choices read it without the lock
-	place    place
+	place    netip.AddrPort
 	slot     int // its number in the index
 	load     load
 	lastPick uint64
