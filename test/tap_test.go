@@ -96,7 +96,8 @@ func (w *tap) join(ctx context.Context, token string) error {
 		return err
 	}
 	hello := &workerv1.Hello{Worker: w.name, Endpoint: w.endpoint, Address: w.addr, Engine: "attached", Epoch: "1"}
-	if err := s.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Hello{Hello: hello}}); err != nil {
+	// Where the door has closed already, Send says only that: Recv tells why.
+	if err := s.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	door, err := s.Recv()
