@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: run test build envoy redis kafka lint unit race e2e fuzz generate bench clean
+.PHONY: run test build envoy redis kafka lint unit race e2e fuzz generate bench load clean
 
 run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -78,8 +78,11 @@ generate: ## Go code from api/*.proto.
 	@GOBIN=$(abspath $(TOOLS)/bin) go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 	@PATH=$(abspath $(TOOLS)/bin):$$PATH $(TOOLS)/bin/buf generate
 
-bench: build envoy redis kafka ## Every benchmark, in under 10 minutes: a table, and bench.json.
-	@go run ./test/bench
+bench: build envoy ## Every benchmark, in under 10 minutes: a table, and bench.json.
+	@go run ./test/bench $(ARGS)
+
+load: build envoy ## 1,500 streams at once, and 300 requests a second for a minute: nothing lost, nothing kept.
+	@go run ./test/bench -suite load
 
 clean:
 	@rm -rf bin .spokegate $(TOOLS)
