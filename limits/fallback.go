@@ -49,7 +49,7 @@ type Fallback struct {
 	primary Primary
 	local   *Memory
 	cfg     FallbackConfig
-	metrics *metrics
+	metrics *fallbackMetrics
 
 	outage  atomic.Pointer[outage] // nil: the primary is in use
 	tripped chan struct{}          // wakes run
@@ -78,13 +78,9 @@ func NewFallback(primary Primary, local *Memory, cfg FallbackConfig) (*Fallback,
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	m, err := newMetrics(cfg.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("limits: metrics: %w", err)
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	f := &Fallback{
-		primary: primary, local: local, cfg: cfg, metrics: m, tripped: make(chan struct{}, 1), stop: stop, ended: make(chan struct{}),
+		primary: primary, local: local, cfg: cfg, metrics: newFallbackMetrics(cfg.Registerer), tripped: make(chan struct{}, 1), stop: stop, ended: make(chan struct{}),
 	}
 	go f.run(ctx)
 	return f, nil
@@ -175,7 +171,7 @@ func (f *Fallback) failed(before *outage, now time.Time, err error) bool {
 		o.quick = before.quick + 1
 	}
 	if f.outage.CompareAndSwap(before, o) {
-		f.metrics.fallback.Set(1)
+		f.metrics.away.Set(1)
 		f.cfg.Log.Error("limits: the shared store is away, this door keeps to its share by itself", "doors", f.primary.Doors(), "err", err)
 		select {
 		case f.tripped <- struct{}{}:
@@ -192,7 +188,7 @@ func (f *Fallback) back(now time.Time) {
 		return
 	}
 	f.outage.Store(&outage{since: now, over: true, quick: o.quick})
-	f.metrics.fallback.Set(0)
+	f.metrics.away.Set(0)
 	f.cfg.Log.Info("limits: the shared store is back", "after", now.Sub(o.since).Round(time.Millisecond), "doors", f.primary.Doors())
 }
 

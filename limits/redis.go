@@ -85,7 +85,7 @@ type Redis struct {
 	owned    bool // close the client
 	prefix   string
 	scripts  scripts
-	metrics  *metrics
+	metrics  *redisMetrics
 	attempts atomic.Int64
 	releases *releases
 	doors    doorCount
@@ -101,20 +101,16 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(cfg.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("limits: metrics: %w", err)
-	}
-	r := &Redis{
-		cfg: cfg, client: cfg.Client, prefix: "{spokegate:" + cfg.Spoke + "}:", scripts: newScripts(), metrics: m, slack: slack,
-	}
+	r := &Redis{cfg: cfg, client: cfg.Client, prefix: "{spokegate:" + cfg.Spoke + "}:", scripts: newScripts(), slack: slack}
 	if r.client == nil {
+		var err error
 		if r.client, err = dial(cfg.URL, cfg.Timeout); err != nil {
 			return nil, err
 		}
 		r.owned = true
 	}
-	r.releases = newReleases(cfg.Waiting, cfg.LeaseTTL, m.lost, r.free)
+	r.metrics = newRedisMetrics(cfg.Registerer)
+	r.releases = newReleases(cfg.Waiting, cfg.LeaseTTL, r.metrics.lost, r.free)
 	return r, nil
 }
 

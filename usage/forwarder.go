@@ -44,14 +44,10 @@ func NewForwarder(cfg ForwarderConfig) (*Forwarder, error) {
 			return nil, fmt.Errorf("broker %q of Kafka: host:port is expected", b)
 		}
 	}
-	m, err := newShipMetrics(cfg.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("shipping of %s: %w", cfg.Source, err)
-	}
 	cfg = cfg.withDefaults()
 	f := &Forwarder{
 		cfg: cfg, dir: filepath.Join(cfg.Dir, folder), log: cfg.Log.With("source", cfg.Source), broker: cfg.broker,
-		metrics: m, room: cfg.requestBytes,
+		metrics: newShipMetrics(cfg.Registerer), room: cfg.requestBytes,
 	}
 	if f.broker == nil {
 		f.broker = newCluster(&cfg)

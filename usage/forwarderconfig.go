@@ -29,7 +29,7 @@ type ForwarderConfig struct {
 	AsideBytes int64
 	// Timeout is how long Kafka may take to answer a request before it is sent again (10 s).
 	Timeout time.Duration
-	// Registerer takes the metrics; nil: none.
+	// Registerer takes the metrics of one forwarder; nil: none.
 	Registerer prometheus.Registerer
 	// Log gets a line when shipping begins to fail, each minute while it does, and when it goes on; nil: none.
 	Log *slog.Logger

@@ -67,6 +67,7 @@ func TestKafkaGetsEverythingOnce(t *testing.T) {
 		}
 	}
 	stop()
+	cfg.Registerer = nil // of the next process
 	again, _ := forward(t, cfg)
 	drain(t, again)
 	if st := again.Status(); st.Shipped != 0 {

@@ -1,6 +1,9 @@
 package usage
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // Why a line was put aside.
 const (
@@ -16,22 +19,22 @@ type shipMetrics struct {
 	success prometheus.Gauge
 }
 
-// newShipMetrics registers the metrics; several forwarders may share a registerer, their numbers add up.
-func newShipMetrics(r prometheus.Registerer) (*shipMetrics, error) {
+func newShipMetrics(r prometheus.Registerer) *shipMetrics {
+	with := promauto.With(r)
 	m := &shipMetrics{
-		shipped: prometheus.NewCounterVec(prometheus.CounterOpts{
+		shipped: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_usage_shipped_total", Help: "Journal records that Kafka has acknowledged, by kind; sent again, counted again.",
 		}, []string{"kind"}),
-		aside: prometheus.NewCounterVec(prometheus.CounterOpts{
+		aside: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_usage_ship_aside_total", Help: "Journal lines put aside because they can never be shipped, by reason. Alert on any growth.",
 		}, []string{"reason"}),
-		errors: prometheus.NewCounter(prometheus.CounterOpts{
+		errors: with.NewCounter(prometheus.CounterOpts{
 			Name: "spokegate_usage_ship_errors_total", Help: "Failed attempts to ship journal records to Kafka. Each is tried again.",
 		}),
-		lag: prometheus.NewGauge(prometheus.GaugeOpts{
+		lag: with.NewGauge(prometheus.GaugeOpts{
 			Name: "spokegate_usage_spool_lag_bytes", Help: "Bytes of the journal that Kafka has not acknowledged yet. Alert on growth.",
 		}),
-		success: prometheus.NewGauge(prometheus.GaugeOpts{
+		success: with.NewGauge(prometheus.GaugeOpts{
 			Name: "spokegate_usage_ship_last_success_timestamp_seconds", Help: "When Kafka last acknowledged journal records, in Unix time.",
 		}),
 	}
@@ -40,14 +43,5 @@ func newShipMetrics(r prometheus.Registerer) (*shipMetrics, error) {
 	}
 	m.aside.WithLabelValues(asideRefused) // so that growth is seen from the first one on
 	m.aside.WithLabelValues(asideDamaged)
-	if r == nil {
-		return m, nil
-	}
-	var err error
-	m.shipped, err = registered(r, m.shipped, err)
-	m.aside, err = registered(r, m.aside, err)
-	m.errors, err = registered(r, m.errors, err)
-	m.lag, err = registered(r, m.lag, err)
-	m.success, err = registered(r, m.success, err)
-	return m, err
+	return m
 }

@@ -25,7 +25,7 @@ type Options struct {
 	MaxBytes int64
 	// Queue is how many records may wait for the disk (65,536, about 40 MB when full). Beyond, records are lost.
 	Queue int
-	// Registerer takes the metrics; nil: none.
+	// Registerer takes the metrics of one spool; nil: none.
 	Registerer prometheus.Registerer
 	// Log gets a line when the disk begins to fail and when it has recovered; nil: none.
 	Log *slog.Logger
@@ -107,10 +107,6 @@ func Open(dir, source string, opts Options) (*Spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(opts.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("journal of %s: %w", source, err)
-	}
 	w := &writer{
 		disk: opts.disk, dir: filepath.Join(dir, folder), source: source,
 		segmentBytes: opts.SegmentBytes, maxBytes: opts.MaxBytes, next: 1,
@@ -127,7 +123,7 @@ func Open(dir, source string, opts Options) (*Spool, error) {
 	w.epoch = nextEpoch(list, time.Now())
 	w.measure()
 	s := &Spool{
-		opts: opts, metrics: m, queue: newQueue(opts.Queue), lock: lock, writer: w,
+		opts: opts, metrics: newMetrics(opts.Registerer), queue: newQueue(opts.Queue), lock: lock, writer: w,
 		batch: batch{kinds: map[string]int{}}, giveUp: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.report()
