@@ -36,7 +36,7 @@ func newLedger(dir string) *ledger {
 	l := &ledger{dir: dir, cancel: cancel, done: make(chan struct{}), entries: map[string]*entry{}, changed: make(chan struct{})}
 	go func() {
 		defer close(l.done)
-		l.err = usage.Tail(ctx, dir, usage.Start, l.take)
+		l.err = usage.Tail(ctx, dir, l.take)
 	}()
 	return l
 }

@@ -26,20 +26,27 @@ const positionFile = "shipped.json"
 
 // loadPosition returns the zero position where none was saved. A file that cannot be read as one is an error.
 func loadPosition(dir string) (position, error) {
-	var p position
 	path := filepath.Join(dir, positionFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return p, nil
+		return position{}, nil
 	}
+	var p position
 	if err == nil {
-		err = json.Unmarshal(b, &p)
-	}
-	if err == nil && (p.Segment < 0 || p.Offset < 0) {
-		err = errors.New("a negative number")
+		p, err = parsePosition(b)
 	}
 	if err != nil {
 		return position{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+func parsePosition(b []byte) (p position, err error) {
+	if err := json.Unmarshal(b, &p); err != nil {
+		return position{}, err
+	}
+	if p.Segment < 0 || p.Offset < 0 {
+		return position{}, errors.New("a negative number")
 	}
 	return p, nil
 }

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -61,4 +62,32 @@ func TestCursorBesideTheJournal(t *testing.T) {
 			t.Errorf("%s: %d records, want %d", c.name, n, c.want)
 		}
 	}
+}
+
+// What is taken is a place, and stays the same when it is written again; beside an error there is none.
+func FuzzParsePosition(f *testing.F) {
+	f.Add(`{"epoch":1700000000,"segment":3,"offset":12345}`)
+	f.Add(`{"epoch":1,"segment":1,"offset":-1}`)
+	f.Add(`{"epoch":1e3,"segment":9223372036854775808}`)
+	f.Add(`{"Offset":7,"offset":null} {}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := parsePosition([]byte(text))
+		if err != nil {
+			if p != (position{}) {
+				t.Errorf("%q: %+v beside %v", text, p, err)
+			}
+			return
+		}
+		if p.Segment < 0 || p.Offset < 0 {
+			t.Errorf("%q: %+v", text, p)
+		}
+		b, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := parsePosition(b); err != nil || again != p {
+			t.Errorf("%q: %+v, then %+v, %v", text, p, again, err)
+		}
+	})
 }

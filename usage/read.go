@@ -48,27 +48,14 @@ func sourceFolders(dir string) ([]string, error) {
 	return slices.Compact(folders), err
 }
 
-// From says where to begin to follow.
-type From bool
-
-const (
-	Start From = false // with all that is there
-	End   From = true  // with what comes from now on
-)
-
 // tailEvery is how often Tail looks for more.
 const tailEvery = 100 * time.Millisecond
 
-// Tail follows the journals under dir, which need not exist yet, until ctx is done. It delivers what is on its way to the
-// disk too, a moment before it is synced. It returns the error of f, or nil when ctx is done, or then a *DamageError that
-// tells what it had to pass over.
-func Tail(ctx context.Context, dir string, from From, f func(*usagev1.Record) error) error {
+// Tail delivers all records under dir, which need not exist yet, and then each as it comes, until ctx is done: also what is
+// on its way to the disk, a moment before it is synced. It returns the error of f, or nil when ctx is done, or then a
+// *DamageError that tells what it had to pass over.
+func Tail(ctx context.Context, dir string, f func(*usagev1.Record) error) error {
 	t := tailer{dir: dir, emit: f, readers: map[string]*sourceReader{}}
-	if from == End {
-		if err := t.toEnd(); err != nil {
-			return err
-		}
-	}
 	return t.run(ctx, tailEvery)
 }
 
@@ -110,28 +97,6 @@ func (t *tailer) pass() error {
 		if err := r.pass(false); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// toEnd passes over what is there. Of each source it reads the newest segment alone, to know whole lines and the numbers.
-func (t *tailer) toEnd() error {
-	folders, err := sourceFolders(t.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, folder := range folders {
-		list, err := segments(folder)
-		if err != nil || len(list) == 0 {
-			continue // gone again
-		}
-		r := &sourceReader{dir: folder, summary: new(Summary), emit: func(*usagev1.Record) error { return nil }}
-		r.turn(list[len(list)-1])
-		if err := r.pass(false); err != nil {
-			return err
-		}
-		r.summary, r.emit = &t.summary, t.emit
-		t.readers[folder] = r
 	}
 	return nil
 }

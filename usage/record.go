@@ -18,10 +18,9 @@ const (
 	OutcomeNotServed     = "not_served"
 )
 
-// Where token counts come from.
+// Where token counts come from: see openai.Report, which has another, for what was counted as it passed.
 const (
 	CountedEngine = "engine" // reported by the engine
-	CountedEvents = "events" // counted from what passed
 	CountedNone   = "none"   // unknown
 )
 

@@ -55,7 +55,7 @@ func tailUsage(ctx context.Context, args []string) error {
 	}
 	var err error
 	if *follow {
-		err = usage.Tail(ctx, spool, usage.Start, print)
+		err = usage.Tail(ctx, spool, print)
 	} else {
 		_, err = usage.Read(spool, print)
 	}
