@@ -8,9 +8,11 @@
 // first fact that says it is over, and once; its lease is renewed until then.
 //
 // Only facts end a flight: the end of the response that the meter saw, what the access log says, or that neither will come
-// (Facts.Lost, Lose, Close). A meter that broke off is no end: its request may run on, until the log says otherwise. There
-// is no timer that frees what may still be running, but one: after Config.Orphan such a log counts as lost. Once a flight has ended, the usage record waits for the
-// other half of the facts, at most Config.Grace.
+// (Facts.Lost, Lose, Close). A meter that broke off is no end: its request may run on, until the log says otherwise. One
+// timer frees what may still be running: a log that has not come Config.Orphan after its meter broke off counts as lost.
+// Once a flight has ended, the usage record waits for the other half of the facts, at most Config.Grace.
+//
+// Leases are renewed beside all that: a limiter that hangs holds up no record. A renewal that failed is tried again at once.
 //
 // Facts may come before their flight: when a client leaves while it is being admitted, Envoy's log overtakes the admission.
 // The facts of the last 8,192 unknown admissions are kept for that, and as many ended ones are remembered, so that late facts
@@ -18,7 +20,7 @@
 //
 // # What it does not promise
 //
-// A flight of which no fact ever comes stays open: its lease is held, and spokegate_flights_open shows it. Facts that come
+// A flight of which no fact ever comes stays open, without a timer: its lease is held, and spokegate_flights_open shows it. Facts that come
 // after the usage record are dropped and counted (anomaly "late"). What a crash takes along is repaired from *served*.
 //
 // An open flight takes under 1 KB.
