@@ -82,7 +82,7 @@ func TestAgainstTheDumbRouter(t *testing.T) {
 	for seed := range uint64(8) {
 		weight := []float64{1, 0, 0.5, 3}[seed%4]
 		r := rand.New(rand.NewPCG(seed, 9))
-		all := []string{"10.0.0.1:8000", "10.0.0.1:8001", "10.0.0.2:8000", "[::1]:8000", "worker:8000"}
+		all := []string{"10.0.0.1:8000", "10.0.0.1:8001", "10.0.0.2:8000", "[::1]:8000", "[2001:db8::1]:8000"}
 		d := &dumb{memory: memory{ttl: time.Minute, size: 8, alive: map[string]int{}}, weight: weight, picked: map[string]int{}}
 		p := newPool(t, Config{OverlapWeight: weight, TTL: time.Minute})
 		for range 1000 {
