@@ -7,6 +7,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 type metrics struct {
@@ -14,19 +15,17 @@ type metrics struct {
 	connected   prometheus.Gauge
 }
 
+// newMetrics registers with r, which may be nil.
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		acks: prometheus.NewCounterVec(prometheus.CounterOpts{
+	f := promauto.With(r)
+	return &metrics{
+		acks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_envoy_acks_total", Help: "Configurations that Envoy took, by type of resource."}, []string{"type"}),
-		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+		nacks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_envoy_nacks_total", Help: "Configurations that Envoy refused, by type of resource."}, []string{"type"}),
-		connected: prometheus.NewGauge(prometheus.GaugeOpts{
+		connected: f.NewGauge(prometheus.GaugeOpts{
 			Name: "spokegate_envoy_connected", Help: "1 while Envoy is on the line."}),
 	}
-	if r != nil {
-		r.MustRegister(m.acks, m.nacks, m.connected)
-	}
-	return m
 }
 
 // short is the last part of a resource's type, such as Cluster.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/spokegate/spokegate/router"
 )
@@ -20,27 +21,27 @@ var loadDesc = prometheus.NewDesc("spokegate_picker_worker_load",
 	[]string{"endpoint", "worker", "kind"}, nil)
 
 func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
-	m := &metrics{
-		picks: prometheus.NewCounterVec(prometheus.CounterOpts{
+	r.MustRegister(loads{p})
+	f := promauto.With(r)
+	return &metrics{
+		picks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_picks_total",
 			Help: "Picks by endpoint and result: picked, no_worker, none_eligible.",
 		}, []string{"endpoint", "result"}),
-		blocks: prometheus.NewCounterVec(prometheus.CounterOpts{
+		blocks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_pick_prompt_blocks_total",
 			Help: "Blocks of the prompts that were picked for.",
 		}, []string{"endpoint"}),
-		overlap: prometheus.NewCounterVec(prometheus.CounterOpts{
+		overlap: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_pick_overlap_blocks_total",
 			Help: "Of those, blocks that the chosen worker was predicted to hold.",
 		}, []string{"endpoint"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "spokegate_pick_seconds",
 			Help:    "Time to pick, rendering apart.",
 			Buckets: []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .01},
 		}),
 	}
-	r.MustRegister(m.picks, m.blocks, m.overlap, m.seconds, loads{p})
-	return m
 }
 
 func (m *metrics) picked(endpoint string, c router.Choice, err error, took time.Duration) {

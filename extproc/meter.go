@@ -17,6 +17,7 @@ import (
 	alsv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -37,12 +38,10 @@ type Meter struct {
 
 // NewMeter feeds the flights of t.
 func NewMeter(t *flight.Table, now func() time.Time, r prometheus.Registerer, log *slog.Logger) *Meter {
-	m := &Meter{flights: t, now: now, log: log, streams: prometheus.NewGauge(prometheus.GaugeOpts{
+	return &Meter{flights: t, now: now, log: log, streams: promauto.With(r).NewGauge(prometheus.GaugeOpts{
 		Name: "spokegate_meter_streams",
 		Help: "Responses that are being metered now.",
 	})}
-	r.MustRegister(m.streams)
-	return m
 }
 
 // Register adds both services to a gRPC server.
