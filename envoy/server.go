@@ -112,11 +112,16 @@ const (
 // streams; Envoy goes on with what it has.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
+	var version uint64
+	var named <-chan struct{}
 	for {
 		changed := s.fleet.Changed()
 		names, renamed := s.wanted()
-		if err := s.publish(ctx, s.fleet.View(), names); err != nil && ctx.Err() == nil {
-			return err
+		if view := s.fleet.View(); view.Version != version || renamed != named { // else it was Envoy's own word that woke us
+			if err := s.publish(ctx, view, names); err != nil && ctx.Err() == nil {
+				return err
+			}
+			version, named = view.Version, renamed
 		}
 		select {
 		case <-changed:
