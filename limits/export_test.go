@@ -69,3 +69,9 @@ func (r *Redis) GiveUp(ask Ask, attempt int64) { r.giveUp(time.Now(), ask, attem
 func (r *Redis) Leases(ctx context.Context, id string) int64 {
 	return r.client.ZCard(ctx, r.leases(id)).Val()
 }
+
+// InFlight gives the leases of this door by limit ID, wherever they are counted.
+func (f *Fallback) InFlight() map[string]int { return f.local.InFlight() }
+
+// Away says whether this door counts by itself at the moment.
+func (f *Fallback) Away() bool { return f.outage.Load().away() }

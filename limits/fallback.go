@@ -155,9 +155,6 @@ func (f *Fallback) Release(ctx context.Context, now time.Time, h Hold) error {
 	return f.primary.Release(ctx, now, h)
 }
 
-// InFlight gives the leases of this door by limit ID, wherever they are counted.
-func (f *Fallback) InFlight() map[string]int { return f.local.InFlight() }
-
 func (o *outage) away() bool { return o != nil && !o.over }
 
 // failed says whether an error means that the primary is away, and if so goes over to memory; before is what was known
@@ -191,9 +188,6 @@ func (f *Fallback) back(now time.Time) {
 	f.metrics.away.Set(0)
 	f.cfg.Log.Info("limits: the shared store is back", "after", now.Sub(o.since).Round(time.Millisecond), "doors", f.primary.Doors())
 }
-
-// Away says whether this door counts by itself at the moment.
-func (f *Fallback) Away() bool { return f.outage.Load().away() }
 
 // Status says in one line who counts, for people and the health page.
 func (f *Fallback) Status() string {
