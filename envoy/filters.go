@@ -44,12 +44,15 @@ func demandContext() *hcmv3.HttpFilter {
 	}})
 }
 
+// meterHeaders are all that the meter is sent of requests and responses: what it reads, and no secret among it.
+var meterHeaders = []string{":path", ":status", "content-type", RequestIDHeader, EndpointHeader, RefusedHeader}
+
 // meter is told of request headers, response headers and response body, and not waited for. When it is away the response
 // goes on, and Envoy counts failure_mode_allowed.
 func (d Door) meter() *hcmv3.HttpFilter {
-	secret := &matcherv3.ListStringMatcher{}
-	for _, h := range secretHeaders {
-		secret.Patterns = append(secret.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h}})
+	read := &matcherv3.ListStringMatcher{}
+	for _, h := range meterHeaders {
+		read.Patterns = append(read.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h}})
 	}
 	return filter("spokegate.meter", &procv3.ExternalProcessor{
 		StatPrefix:        "meter",
@@ -65,8 +68,8 @@ func (d Door) meter() *hcmv3.HttpFilter {
 			RequestBodyMode: procv3.ProcessingMode_NONE, ResponseBodyMode: procv3.ProcessingMode_STREAMED,
 			RequestTrailerMode: procv3.ProcessingMode_SKIP, ResponseTrailerMode: procv3.ProcessingMode_SKIP,
 		},
-		MetadataOptions: &procv3.MetadataOptions{ForwardingNamespaces: namespaces(AuthzNamespace, LBNamespace)},
-		ForwardRules:    &procv3.HeaderForwardingRules{DisallowedHeaders: secret},
+		MetadataOptions: &procv3.MetadataOptions{ForwardingNamespaces: namespaces(LBNamespace)},
+		ForwardRules:    &procv3.HeaderForwardingRules{AllowedHeaders: read},
 	})
 }
 

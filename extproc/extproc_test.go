@@ -131,7 +131,7 @@ func requestHeaders(pairs ...string) *extprocv3.ProcessingRequest {
 }
 
 func admitted() *extprocv3.ProcessingRequest {
-	return requestHeaders(":path", "/v1/chat/completions?beta=true", "x-request-id", id, envoy.ContextHeader, "jwt")
+	return requestHeaders(":path", "/v1/chat/completions?beta=true", "x-request-id", id, envoy.EndpointHeader, envoy.ClusterName("e"))
 }
 
 func responseHeaders(pairs ...string) *extprocv3.ProcessingRequest {
@@ -228,7 +228,7 @@ func TestMeterIgnoresWhatWasNotAdmitted(t *testing.T) {
 	for name, msgs := range map[string][]*extprocv3.ProcessingRequest{
 		"a denial comes without request headers": {responseHeaders(":status", "401"), body(`{"error":{}}`, true)},
 		"no context":                             {requestHeaders(":path", "/v1/chat/completions", "x-request-id", id), responseHeaders(":status", "403"), body("x", true)},
-		"another admission":                      {requestHeaders(":path", "/v1/chat/completions", "x-request-id", "other", envoy.ContextHeader, "jwt"), responseHeaders(":status", "200"), body("x", true)},
+		"another admission":                      {requestHeaders(":path", "/v1/chat/completions", "x-request-id", "other", envoy.EndpointHeader, envoy.ClusterName("e")), responseHeaders(":status", "200"), body("x", true)},
 	} {
 		s := b.stream(t.Context(), false, msgs...)
 		_ = s.CloseSend()

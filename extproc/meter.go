@@ -115,21 +115,21 @@ func (w *watch) take(req *extprocv3.ProcessingRequest) *extprocv3.ProcessingResp
 	return &extprocv3.ProcessingResponse{}
 }
 
-// requestHeaders learns whose response this will be. Only what admission let through carries a context; a denial
+// requestHeaders learns whose response this will be. Only what admission let through names an endpoint; a denial
 // arrives without request headers at all.
 func (w *watch) requestHeaders(h *extprocv3.HttpHeaders) {
-	var path, context, id string
+	var path, endpoint, id string
 	for _, v := range h.GetHeaders().GetHeaders() {
 		switch v.GetKey() {
 		case ":path":
 			path = envoy.HeaderValue(v)
-		case envoy.ContextHeader:
-			context = envoy.HeaderValue(v)
+		case envoy.EndpointHeader:
+			endpoint = envoy.HeaderValue(v)
 		case envoy.RequestIDHeader:
 			id = envoy.HeaderValue(v)
 		}
 	}
-	if context == "" {
+	if endpoint == "" {
 		return
 	}
 	w.admission = id
