@@ -15,10 +15,14 @@ func TestLive(t *testing.T) {
 	for name, picker := range map[string]bool{"pick rides on ext_authz": false, "picker behind ext_proc": true} {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, picker, func(d *Door) { d.BodyLimit = 8 << 20 })
-			for name, f := range map[string]func(*testing.T){
+			parts := map[string]func(*testing.T){
 				"picking": r.picking, "headers": r.headers, "refusals": r.refusals, "bodies": r.bodies, "http1": r.http1,
-				"http2": r.http2, "ends": r.ends, "fleet": r.followsFleet, "shed": r.shed,
-			} {
+				"http2": r.http2, "ends": r.ends, "fleet": r.followsFleet,
+			}
+			if picker {
+				parts["shed"] = r.shed
+			}
+			for name, f := range parts {
 				t.Run(name, f)
 			}
 			if got := r.admin("/stats?filter=" + MeterMissedStat); got != MeterMissedStat+": 0\n" {
@@ -164,9 +168,6 @@ func (r *rig) headers(t *testing.T) {
 
 // shed: a picker's own refusal arrives as it is.
 func (r *rig) shed(t *testing.T) {
-	if r.door.PickerSocket == "" {
-		t.Skip("needs a picker")
-	}
 	a := r.post(t, r.list("a"), "x-test-shed", "1")
 	if a.status != 429 || a.body != `{"error":{"code":"overloaded"}}` || a.header.Get("content-type") != "application/json" {
 		t.Errorf("got %d %q %v", a.status, a.body, a.header)
