@@ -163,21 +163,9 @@ func (l *loaded) wave(ctx context.Context, n int) error {
 	}
 	release := sync.OnceFunc(l.engine.holding())
 	defer release()
-	var opened sync.WaitGroup
-	opened.Add(n)
-	for _, c := range clients {
-		c.conn.first = opened.Done
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- together(ctx, clients, func(c *client) error { return c.run(1) }) }()
-	all := make(chan struct{})
-	go func() { opened.Wait(); close(all) }()
-	select {
-	case <-all:
-	case err := <-ended:
+	ended, err := openAll(ctx, clients)
+	if err != nil {
 		return err
-	case <-time.After(time.Minute):
-		return errors.New("they are not all open after a minute")
 	}
 	m, err := l.doorMetrics()
 	if err != nil {
@@ -221,4 +209,28 @@ func (l *loaded) memory() (bytes int64) {
 		bytes += p.rss()
 	}
 	return bytes
+}
+
+// openAll begins one stream a client and returns when all are open. ended is told when all have come to their end.
+func openAll(ctx context.Context, clients []*client) (ended <-chan error, err error) {
+	var opened sync.WaitGroup
+	opened.Add(len(clients))
+	for _, c := range clients {
+		c.conn.first = opened.Done
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- together(ctx, clients, func(c *client) error { return c.run(1) }) }()
+	all := make(chan struct{})
+	go func() { opened.Wait(); close(all) }()
+	select {
+	case <-all:
+		return ran, nil
+	case err := <-ran:
+		if err == nil {
+			err = errors.New("they ended before all were open")
+		}
+		return nil, err
+	case <-time.After(time.Minute):
+		return nil, errors.New("they are not all open after a minute")
+	}
 }

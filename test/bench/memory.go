@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -66,18 +65,8 @@ func (s *site) heldStreams(ctx context.Context, t target, n int) ([]int64, error
 		return nil, err
 	}
 	release := s.engine.holding()
-	var opened sync.WaitGroup
-	opened.Add(n)
-	for _, c := range clients {
-		c.conn.first = opened.Done
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- together(ctx, clients, func(c *client) error { return c.run(1) }) }()
-	allOpen := make(chan struct{})
-	go func() { opened.Wait(); close(allOpen) }()
-	select {
-	case <-allOpen:
-	case err := <-ended:
+	ended, err := openAll(ctx, clients)
+	if err != nil {
 		release()
 		return nil, fmt.Errorf("streams did not stay open: %w", err)
 	}
