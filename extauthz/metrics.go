@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 type metrics struct {
@@ -12,19 +13,18 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(r)
+	return &metrics{
+		decisions: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_admission_decisions_total",
 			Help: "Answers to Envoy by decision: admitted, head (large body may be sent), local (answered by the door), abandoned (Envoy gave up), or the error's code.",
 		}, []string{"decision"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name:    "spokegate_admission_seconds",
 			Help:    "Time to decide on one check, pick included.",
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .05, .25, 1},
 		}),
 	}
-	r.MustRegister(m.decisions, m.seconds)
-	return m
 }
 
 func (m *metrics) decided(a answer, took time.Duration) {
