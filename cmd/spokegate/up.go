@@ -61,8 +61,8 @@ func runUp(ctx context.Context, args []string) error {
 	for _, c := range append([]*child{door, proxy}, workers...) {
 		say("  %-10s log %s", c.name, c.log)
 	}
-	if err := awaitReady(ctx, u.door.ops, u.door.url()); err != nil {
-		return err
+	if !awaitReady(ctx, u.door.ops, u.door.url()) {
+		return nil // asked to stop before it was ready
 	}
 	if err := site.writeEnv(u.door.url()); err != nil {
 		return err

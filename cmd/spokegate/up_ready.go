@@ -17,8 +17,9 @@ import (
 
 const readyPoll = 100 * time.Millisecond
 
-// awaitReady waits until the door says that it is ready and Envoy answers, and tells what it waits for.
-func awaitReady(ctx context.Context, ops, url string) error {
+// awaitReady waits until the door says that it is ready and Envoy answers, and tells what it waits for. It is false when ctx
+// ends before.
+func awaitReady(ctx context.Context, ops, url string) bool {
 	// Whose certificate it is, the client will check; this asks only whether our own listener answers.
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
@@ -28,11 +29,11 @@ func awaitReady(ctx context.Context, ops, url string) error {
 	for {
 		missing := notReady(ctx, client, ops, url)
 		if missing == "" {
-			return nil
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return false
 		case <-patience.C:
 			if missing != said {
 				say("waiting for: %s", missing)
