@@ -97,7 +97,7 @@ func (f *Fallback) Acquire(ctx context.Context, now time.Time, ask Ask) (Decisio
 		if err == nil && d.Admitted {
 			f.local.adopt(now, share, d)
 		}
-		if err == nil || !f.failed(before, now, err) || ctx.Err() != nil {
+		if err == nil || !f.failed(before, now, err) || left(ctx) {
 			return d, err
 		}
 	}

@@ -242,10 +242,17 @@ func (r *Redis) many(ctx context.Context, op string, s *redis.Script, calls []ca
 
 // failed counts an error of Redis, unless it is the caller who left.
 func (r *Redis) failed(ctx context.Context, op string, err error) error {
-	if ctx.Err() == nil {
+	if !left(ctx) {
 		r.metrics.errors.WithLabelValues(op).Inc()
 	}
 	return fmt.Errorf("limits: redis: %w", err)
+}
+
+// left says whether the caller waits no longer. A connection notices the deadline that it was given by a clock of its own,
+// at times a moment before the context does.
+func left(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 // Release implements Limiter. It returns at once; the leases are free a moment later, or, when Redis is away, when it is
