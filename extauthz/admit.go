@@ -117,7 +117,7 @@ func (c caller) permitted(req *openai.Request, body []byte) (*policy.Model, *ope
 // open takes the places that the request needs, opens its flight, and asks for a worker.
 func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Request) answer {
 	now, model := s.Now(), c.model
-	decision, err := s.Limiter.Acquire(ctx, now, limits.Ask{Admission: q.id, Limits: c.snap.Limits(c.key, model)})
+	decision, err := s.Limiter.Acquire(ctx, now, limits.Ask{Admission: q.id, Limits: c.snap.Limits(c.key, model, model)})
 	if err != nil {
 		if ctx.Err() == nil { // else it is the client that failed
 			s.Log.Error("limiter failed: request refused", "admission", q.id, "error", err)
@@ -147,7 +147,7 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 		}
 		return a
 	}
-	a.admission, a.standing = q.id, decision.Binding
+	a.admission, a.standing = q.id, decision.Binding()
 	return a
 }
 

@@ -52,7 +52,7 @@ func pass() answer { return answer{passes: true} }
 
 // limited words a limiter's refusal.
 func (c caller) limited(d limits.Decision) answer {
-	b := d.Binding
+	b := d.Binding()
 	if b == nil { // a limiter that refuses and cannot say why
 		return c.refused(openai.Unavailable("limits cannot be checked at the moment", time.Second))
 	}

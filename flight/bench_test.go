@@ -75,4 +75,4 @@ type quiet struct{}
 func (*quiet) Renew(context.Context, time.Time, []limits.Hold) ([]limits.Hold, error) {
 	return nil, nil
 }
-func (*quiet) Release(context.Context, time.Time, limits.Hold) error { return nil }
+func (*quiet) Release(context.Context, time.Time, limits.Hold, limits.Used) error { return nil }

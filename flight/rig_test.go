@@ -72,7 +72,7 @@ func (r *rig) Append(rec *usagev1.Record) {
 	}
 }
 
-func (r *rig) Release(ctx context.Context, _ time.Time, h limits.Hold) error {
+func (r *rig) Release(ctx context.Context, _ time.Time, h limits.Hold, _ limits.Used) error {
 	r.note(func() { r.released[h.Admission]++ })
 	return ctx.Err()
 }

@@ -16,7 +16,7 @@ import (
 // lease expires by itself.
 type Leases interface {
 	Renew(ctx context.Context, now time.Time, hs []limits.Hold) (lost []limits.Hold, err error)
-	Release(ctx context.Context, now time.Time, h limits.Hold) error
+	Release(ctx context.Context, now time.Time, h limits.Hold, used limits.Used) error
 }
 
 // Journal takes the records. Append is called under the table's lock, so that *admitted* comes before *usage*: it must not
@@ -174,7 +174,7 @@ func (t *Table) free(ctx context.Context, list []freed) {
 		if f.hold.Admission == "" {
 			continue
 		}
-		if err := t.cfg.Limiter.Release(ctx, t.cfg.Now(), f.hold); err != nil {
+		if err := t.cfg.Limiter.Release(ctx, t.cfg.Now(), f.hold, limits.Used{Tokens: -1}); err != nil {
 			t.cfg.Log.Warn("a lease was not released, it will expire", "admission", f.hold.Admission, "err", err)
 		}
 	}

@@ -25,6 +25,8 @@ type Context struct {
 	Model     string
 	Endpoint  string
 	Revision  uint64 // of the policy that admitted it
+	// Asked is the name in the body, and EngineName the one that the engine knows, where they are others than Model.
+	Asked, EngineName string
 }
 
 // claims are the JWT's names for a Context.

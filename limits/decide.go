@@ -75,7 +75,7 @@ func (v *verdict) add(f *Fact, k Kind, l level) {
 func (v *verdict) decision() Decision {
 	d := Decision{Admitted: v.admitted}
 	if v.fact != nil {
-		d.Binding = &Standing{
+		d.Requests = &Standing{
 			Limit: v.fact.Limit, Kind: v.kind, Max: v.level.max, Remaining: v.level.remaining,
 			Reset: v.level.reset, RetryAfter: v.level.retryAfter,
 		}

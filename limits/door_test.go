@@ -96,7 +96,7 @@ func (d *door) returns(t *testing.T) {
 
 func (d *door) release(t *testing.T, h limits.Hold) {
 	t.Helper()
-	if err := d.Release(t.Context(), time.Now(), h); err != nil {
+	if err := d.Release(t.Context(), time.Now(), h, limits.Used{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -14,14 +14,14 @@ import (
 //	refused by key alice-laptop for sim-large, concurrency: 2 of 2 in use, come back in 1s
 func (d Decision) String() string {
 	switch {
-	case d.Admitted && d.Binding == nil:
+	case d.Admitted && d.Binding() == nil:
 		return "admitted: no limit applies"
 	case d.Admitted:
-		return "admitted: least left is " + d.Binding.String()
-	case d.Binding == nil:
+		return "admitted: least left is " + d.Binding().String()
+	case d.Binding() == nil:
 		return "refused: not judged"
 	}
-	return "refused by " + d.Binding.String()
+	return "refused by " + d.Binding().String()
 }
 
 // String names the limit and says what is left of it and when to come back.

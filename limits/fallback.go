@@ -147,12 +147,12 @@ func (f *Fallback) renewShared(ctx context.Context, now time.Time, hs, gone []Ho
 }
 
 // Release implements Limiter.
-func (f *Fallback) Release(ctx context.Context, now time.Time, h Hold) error {
-	err := f.local.Release(ctx, now, h)
+func (f *Fallback) Release(ctx context.Context, now time.Time, h Hold, used Used) error {
+	err := f.local.Release(ctx, now, h, used)
 	if h.local {
 		return err
 	}
-	return f.primary.Release(ctx, now, h)
+	return f.primary.Release(ctx, now, h, used)
 }
 
 func (o *outage) away() bool { return o != nil && !o.over }

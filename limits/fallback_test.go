@@ -98,7 +98,7 @@ func TestFallbackKnowsWhatItAdmittedBefore(t *testing.T) {
 	mustAsk(t, a, "more", false, p) // it has 4, its share is 3
 	mustAsk(t, a, "fast", false, q)
 	again := mustAsk(t, a, "r0", true, p, q)
-	if again.Binding.Max != 6 {
+	if again.Binding().Max != 6 {
 		t.Errorf("the first answer was another: %s", again)
 	}
 	for _, h := range holds[:2] {

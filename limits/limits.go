@@ -27,10 +27,14 @@ type Limiter interface {
 	// After an error any of them may have been renewed or not; to renew them again is harmless.
 	Renew(ctx context.Context, now time.Time, hs []Hold) (lost []Hold, err error)
 
-	// Release frees the leases of a hold. Doing it again, late, or for a hold that has expired does nothing.
-	// What was taken from a rate stays taken. A done context does not stop it. A store across a network may return before it
-	// is done.
-	Release(ctx context.Context, now time.Time, h Hold) error
+	// Release frees the leases of a hold and settles what it reserved, once: doing it again does nothing. What was taken from
+	// a rate stays taken. Reserved tokens are corrected to those used in the period in which they were reserved; where that
+	// period is over nothing is done, in either direction. A done context does not stop it. A store across a network may
+	// return before it is done.
+	Release(ctx context.Context, now time.Time, h Hold, used Used) error
+
+	// Look says how each limit stands, in the order of Decide, and changes nothing.
+	Look(ctx context.Context, now time.Time, ls []policy.Limit) ([]Standing, error)
 }
 
 // Ask is one request's question.
@@ -39,39 +43,64 @@ type Ask struct {
 	Admission string
 	// Limits that apply, with different IDs. They are judged in this order and the first of equals is the binding one.
 	Limits []policy.Limit
+	// Tokens to reserve in every limit of tokens: an estimate of the prompt and of the answer. Not below 0.
+	Tokens int64
+}
+
+// Used is what came of an admitted request. The zero value says that it used no tokens.
+type Used struct {
+	// Tokens that count, of prompt and answer; below 0: not known, and the reservation stands.
+	Tokens int64
+	// Unserved says that no worker took it: then it counts in no quota of requests either.
+	Unserved bool
 }
 
 // Decision is the answer. The zero value is no.
 type Decision struct {
 	Admitted bool
-	// Binding is, when refused, the limit that refuses, with the longest wait; when admitted, the one with the least share
-	// left, this request counted. Nil when no limit applies.
-	Binding *Standing
+	// Requests and Tokens are, of the limits on requests (and their concurrency) and of those on tokens, how the strictest
+	// stands: when refused, one that refuses comes first, with the longest wait; then the one with the least share left, this
+	// request counted if it is admitted. Nil when there is no such limit.
+	Requests, Tokens *Standing
 	// Hold is what the request occupies from now on. Zero when refused.
 	Hold Hold
+}
+
+// Binding is the stricter of the two standings; nil when no limit applies. When refused, it is what refuses.
+func (d Decision) Binding() *Standing {
+	return d.Requests
 }
 
 // Standing is how one limit stands after the decision.
 type Standing struct {
 	Limit policy.Limit
 	Kind  Kind
-	// Max is what there is when nothing is used: the burst of a rate, the places of a concurrency limit.
+	// Max is what there is when nothing is used: the burst of a rate, the places of a concurrency limit, a period's quota.
 	Max int64
-	// Remaining requests that could pass right now; never negative.
+	// Used so far, above Max too.
+	Used int64
+	// Remaining requests or tokens that could pass right now; never negative.
 	Remaining int64
 	// Reset is the time until Remaining is Max again, if nobody asks.
 	Reset time.Duration
-	// RetryAfter is the time after which this limit would let the refused request pass; 0 when it does now.
+	// Refuses says that it refuses this request, and RetryAfter after which time it would let it pass; below 0: never, for
+	// the request alone is above the limit.
+	Refuses    bool
 	RetryAfter time.Duration
 }
 
 // Kind is what a limit counts.
 type Kind uint8
 
-// A limit may have several kinds at once; each has a standing of its own.
+// A limit may have several kinds at once; each has a standing of its own. This is the order in which they are judged.
 const (
 	Rate Kind = iota + 1
 	Concurrency
+	TokensPerMinute
+	RequestsPerDay
+	TokensPerDay
+	RequestsPerMonth
+	TokensPerMonth
 )
 
 // String gives the word used in messages and metrics.
@@ -81,6 +110,16 @@ func (k Kind) String() string {
 		return "rate"
 	case Concurrency:
 		return "concurrency"
+	case TokensPerMinute:
+		return "tokens_per_minute"
+	case RequestsPerDay:
+		return "requests_per_day"
+	case TokensPerDay:
+		return "tokens_per_day"
+	case RequestsPerMonth:
+		return "requests_per_month"
+	case TokensPerMonth:
+		return "tokens_per_month"
 	}
 	return "none"
 }
@@ -91,6 +130,11 @@ type Hold struct {
 	Admission string
 	// Leases are the IDs of the concurrency limits that count this admission. Not to be changed.
 	Leases []string
+	// Quotas are the IDs of the limits with a quota in which this admission counts one request and Reserved tokens, in the
+	// periods that held At, by the store's clock. Not to be changed.
+	Quotas   []string
+	Reserved int64
+	At       time.Time
 
 	local bool // in the memory of this process
 }

@@ -166,7 +166,7 @@ func (m *Memory) Renew(_ context.Context, now time.Time, hs []Hold) (lost []Hold
 }
 
 // Release implements Limiter.
-func (m *Memory) Release(_ context.Context, now time.Time, hold Hold) error {
+func (m *Memory) Release(_ context.Context, now time.Time, hold Hold, _ Used) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance(now)

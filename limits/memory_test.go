@@ -36,7 +36,7 @@ func TestMemoryDropsIdleCounters(t *testing.T) {
 	for i := range 10_000 {
 		d := acquire(t, m, now, fmt.Sprint("r", i), keyLimit(i))
 		now = now.Add(time.Millisecond)
-		if err := m.Release(t.Context(), now, d.Hold); err != nil {
+		if err := m.Release(t.Context(), now, d.Hold, limits.Used{}); err != nil {
 			t.Fatal(err)
 		}
 		if n := m.Counters(); n > 100 {
@@ -50,7 +50,7 @@ func TestMemoryDropsIdleCounters(t *testing.T) {
 	if n := m.Counters(); n != 1 || m.InFlight()["key-7"] != 1 {
 		t.Errorf("%d counters, in flight %v: only the one in use should be left", n, m.InFlight())
 	}
-	if err := m.Release(t.Context(), now, busy.Hold); err != nil {
+	if err := m.Release(t.Context(), now, busy.Hold, limits.Used{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := m.InFlight(); len(n) != 0 {
@@ -62,7 +62,7 @@ func TestMemoryForgetsAdmissions(t *testing.T) {
 	m := limits.NewMemory(limits.MemoryConfig{LeaseTTL: time.Minute, Remember: 10})
 	for i := range 100 {
 		d := acquire(t, m, start, fmt.Sprint("r", i), keyLimit(i))
-		if err := m.Release(t.Context(), start, d.Hold); err != nil {
+		if err := m.Release(t.Context(), start, d.Hold, limits.Used{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +96,7 @@ func BenchmarkDecideMemory(b *testing.B) {
 		if err != nil || !d.Admitted {
 			b.Fatal(d, err)
 		}
-		if err := m.Release(ctx, now, d.Hold); err != nil {
+		if err := m.Release(ctx, now, d.Hold, limits.Used{}); err != nil {
 			b.Fatal(err)
 		}
 	}

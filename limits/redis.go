@@ -257,7 +257,7 @@ func left(ctx context.Context) bool {
 
 // Release implements Limiter. It returns at once; the leases are free a moment later, or, when Redis is away, when it is
 // back or they expire. An error says that nobody will release them: then they expire too.
-func (r *Redis) Release(_ context.Context, now time.Time, h Hold) error {
+func (r *Redis) Release(_ context.Context, now time.Time, h Hold, _ Used) error {
 	if h.Admission == "" {
 		return nil
 	}

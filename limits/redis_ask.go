@@ -90,7 +90,7 @@ func decision(reply, admission string, ls []policy.Limit) (Decision, error) {
 				return Decision{}, errReply
 			}
 		}
-		d.Binding = &Standing{
+		d.Requests = &Standing{
 			Limit: ls[it.limit], Kind: it.kind, Max: numbers[0], Remaining: numbers[1],
 			Reset: time.Duration(numbers[2]), RetryAfter: time.Duration(numbers[3]),
 		}

@@ -62,7 +62,7 @@ func BenchmarkDecideRedis(b *testing.B) {
 				begin := time.Now()
 				ours = append(ours, times(b, callers, decide)...)
 				for _, h := range holds {
-					if err := r.Release(b.Context(), begin, h); err != nil {
+					if err := r.Release(b.Context(), begin, h, limits.Used{}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -55,7 +55,7 @@ func (h *history) step(i int) {
 	switch n := h.rand.IntN(10); {
 	case n < 2 && len(h.holds) > 0:
 		hold := pick(h.rand, h.holds)
-		h.same(fmt.Sprint("release ", hold.Admission), h.redis.Release(h.t.Context(), h.now, hold), h.memory.Release(h.t.Context(), h.now, hold))
+		h.same(fmt.Sprint("release ", hold.Admission), h.redis.Release(h.t.Context(), h.now, hold, limits.Used{}), h.memory.Release(h.t.Context(), h.now, hold, limits.Used{}))
 	case n < 3 && len(h.holds) > 0:
 		hold := pick(h.rand, h.holds)
 		h.same(fmt.Sprint("renew ", hold.Admission), renewed(h.t, h.redis, h.now, hold), renewed(h.t, h.memory, h.now, hold))
@@ -155,7 +155,7 @@ func FuzzReadDecision(f *testing.F) {
 	f.Add("X")
 	f.Fuzz(func(t *testing.T, reply string) {
 		d, err := limits.ReadDecision(reply, "a", []policy.Limit{{ID: "team", RequestsPerSecond: 1, Burst: 2}, p})
-		switch b := d.Binding; {
+		switch b := d.Binding(); {
 		case err != nil:
 			if d.Admitted || b != nil || d.Hold.Admission != "" {
 				t.Errorf("%v beside %v", d, err)

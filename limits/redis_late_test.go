@@ -126,14 +126,14 @@ func TestRedisReleasesInTheBackground(t *testing.T) {
 	server.Freeze()
 	begin := time.Now()
 	for _, h := range holds {
-		if err := r.Release(t.Context(), time.Now(), h); err != nil {
+		if err := r.Release(t.Context(), time.Now(), h, limits.Used{}); err != nil {
 			t.Error(err)
 		}
 	}
 	if took := time.Since(begin); took > 500*time.Millisecond {
 		t.Errorf("50 releases took %s", took)
 	}
-	if err := r.Release(t.Context(), time.Now(), limits.Hold{Admission: "one too many"}); err == nil {
+	if err := r.Release(t.Context(), time.Now(), limits.Hold{Admission: "one too many"}, limits.Used{}); err == nil {
 		t.Error("the queue has no bound")
 	}
 	server.Thaw()
@@ -151,14 +151,14 @@ func TestRedisCloseDrains(t *testing.T) {
 	}
 	for i := range 500 {
 		d := mustAsk(t, r, fmt.Sprint("r", i), true, places("key", 500))
-		if err := r.Release(t.Context(), time.Now(), d.Hold); err != nil {
+		if err := r.Release(t.Context(), time.Now(), d.Hold, limits.Used{}); err != nil {
 			t.Error(err)
 		}
 	}
 	if err := r.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Release(t.Context(), time.Now(), limits.Hold{Admission: "late"}); err == nil {
+	if err := r.Release(t.Context(), time.Now(), limits.Hold{Admission: "late"}, limits.Used{}); err == nil {
 		t.Error("released after Close")
 	}
 	again := newRedis(t, limits.RedisConfig{URL: server.URL(), Timeout: patient, Spoke: ""})
@@ -172,7 +172,7 @@ func TestRedisCloseWithRedisAway(t *testing.T) {
 	r := newRedis(t, limits.RedisConfig{URL: server.URL()})
 	d := mustAsk(t, r, "a", true, places("key", 1))
 	server.Kill()
-	if err := r.Release(t.Context(), time.Now(), d.Hold); err != nil {
+	if err := r.Release(t.Context(), time.Now(), d.Hold, limits.Used{}); err != nil {
 		t.Error(err)
 	}
 	begin := time.Now()

@@ -36,8 +36,8 @@ const patient = 10 * time.Second
 // waiting releases before it returns, as the suite needs it.
 type waiting struct{ *limits.Redis }
 
-func (w waiting) Release(ctx context.Context, now time.Time, h limits.Hold) error {
-	if err := w.Redis.Release(ctx, now, h); err != nil {
+func (w waiting) Release(ctx context.Context, now time.Time, h limits.Hold, used limits.Used) error {
+	if err := w.Redis.Release(ctx, now, h, used); err != nil {
 		return err
 	}
 	return w.Flush(ctx)
@@ -127,7 +127,7 @@ func TestRedisForgetsWhatIsIdle(t *testing.T) {
 	for i := range 20 {
 		d := mustAsk(t, r, fmt.Sprint("r", i), true, rate(fmt.Sprint("team", i), 1000, 5), places(fmt.Sprint("key", i), 1))
 		if i%2 == 0 { // the others' door dies
-			if err := r.Release(t.Context(), time.Now(), d.Hold); err != nil {
+			if err := r.Release(t.Context(), time.Now(), d.Hold, limits.Used{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -157,7 +157,7 @@ func TestRedisLosesItsScripts(t *testing.T) {
 		if err := r.Client().ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Release(t.Context(), time.Now(), d.Hold); err != nil {
+		if err := r.Release(t.Context(), time.Now(), d.Hold, limits.Used{}); err != nil {
 			t.Fatal(err)
 		}
 		flush(t, r)
@@ -184,7 +184,7 @@ func TestRedisRestartedEmpty(t *testing.T) {
 		t.Error("renewed what Redis has forgotten")
 	}
 	for range 3 {
-		if err := r.Release(t.Context(), time.Now(), d.Hold); err != nil {
+		if err := r.Release(t.Context(), time.Now(), d.Hold, limits.Used{}); err != nil {
 			t.Error(err)
 		}
 	}

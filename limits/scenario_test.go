@@ -54,7 +54,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			return nil
 		})
 	case "release":
-		return s.each(d, func(h limits.Hold) error { return s.m.Release(t.Context(), now, h) })
+		return s.each(d, func(h limits.Hold) error { return s.m.Release(t.Context(), now, h, limits.Used{}) })
 	}
 	d.Fatalf(t, "unknown command %s", d.Cmd)
 	return ""

@@ -59,7 +59,7 @@ func may(s *Snapshot, id string) string {
 		fmt.Fprintf(&b, "team %s, refused now %q, in 2030 %q\n", k.Team.Name, k.Refused(t0), k.Refused(t0.AddDate(4, 0, 0)))
 		for _, m := range s.Models(k) {
 			fmt.Fprintf(&b, "%s on %s\n", m.Name, m.Endpoint.Name)
-			for _, l := range s.Limits(k, m) {
+			for _, l := range s.Limits(k, m, m) {
 				fmt.Fprintf(&b, "  %s: rate %g burst %d concurrency %d\n", l.ID, l.RequestsPerSecond, l.Burst, l.Concurrency)
 			}
 		}
@@ -137,7 +137,7 @@ func TestAgainstOracle(t *testing.T) {
 				if !found.Allows(s.Model(m.Name)) {
 					continue
 				}
-				got := s.Limits(found, s.Model(m.Name))
+				got := s.Limits(found, s.Model(m.Name), s.Model(m.Name))
 				if fmt.Sprint(ids(got)) != fmt.Sprint(oracleLimits(set, k, m)) {
 					t.Fatalf("key %v model %s: %v, want %v", k, m.Name, ids(got), oracleLimits(set, k, m))
 				}
@@ -203,8 +203,8 @@ func TestLimitsDoNotShareMemory(t *testing.T) {
 	set.Teams[0].Models = []string{"*"}
 	s := compiled(t, set)
 	m := s.Model("m0")
-	a := s.Limits(s.Key(identity.Hash(hashOf("ka"))), m)
-	b := s.Limits(s.Key(identity.Hash(hashOf("kb"))), m)
+	a := s.Limits(s.Key(identity.Hash(hashOf("ka"))), m, m)
+	b := s.Limits(s.Key(identity.Hash(hashOf("kb"))), m, m)
 	if a[len(a)-1].Owner != "ka" || b[len(b)-1].Owner != "kb" {
 		t.Errorf("%v %v", a, b)
 	}

@@ -146,7 +146,7 @@ func TestExampleIsAPolicy(t *testing.T) {
 	levels := map[Level]bool{}
 	for _, k := range s.keys {
 		for _, m := range s.Models(k) {
-			for _, l := range s.Limits(k, m) {
+			for _, l := range s.Limits(k, m, m) {
 				levels[l.Level] = true
 			}
 		}

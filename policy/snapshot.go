@@ -68,9 +68,23 @@ func (s *Snapshot) Models(k *Key) []*Model {
 	return out
 }
 
+// Issuers are those whose JWTs stand for keys, sorted by name.
+func (s *Snapshot) Issuers() []*Issuer { return nil }
+
+// Subject is the key that a verified JWT stands for: of the team that it names, narrowed to models where narrow is not nil,
+// with limits of its own. Nil: there is no such team. Expiry and networks are none: the JWT has its own.
+func (s *Snapshot) Subject(i *Issuer, subject, team string, narrow []string) *Key { return nil }
+
+// Revoked says whether a key that was admitted by its id is revoked, or no longer there.
+func (s *Snapshot) Revoked(id string) bool { return false }
+
+// CutsRevoked says that what a revoked key still has running is cut; else it may finish.
+func (s *Snapshot) CutsRevoked() bool { return true }
+
 // Limits are those that a request of this key for this model must pass: the platform's, the model's, the team's and the
-// key's, in this order. It says nothing about whether the key may use the model: see [Key.Allows].
-func (s *Snapshot) Limits(k *Key, m *Model) []Limit {
+// key's, in this order. A request for an alias meets those of the alias and those of its target, m. It says nothing about
+// whether the key may use the model: see [Key.Allows].
+func (s *Snapshot) Limits(k *Key, asked, m *Model) []Limit {
 	if k == nil || k.Team == nil || m == nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/spokegate/spokegate/identity"
@@ -13,6 +14,9 @@ type Key struct {
 	Team    *Team
 	Revoked bool
 	Expires time.Time // the first moment at which it is refused; zero: never
+	// Networks from which it may be used; nil: all.
+	Networks []netip.Prefix
+	Labels   map[string]string // for records; nothing is decided by them
 
 	hash   identity.Hash
 	narrow map[string]bool // nil: all of the team's models
@@ -48,11 +52,65 @@ type Team struct {
 }
 
 // Model is a name that requests ask for, and the endpoint that serves it.
+//
+// An alias has targets in place of an endpoint: each request for it is one for one of them.
 type Model struct {
 	Name     string
-	Endpoint *Endpoint
+	Endpoint *Endpoint // nil: an alias
+	Targets  []Target  // of an alias; none of them is an alias
+	// EngineName is what the engine calls it, the name of a LoRA adapter for example; never empty but for an alias.
+	EngineName string
+	Tokens     Tokens
 
 	limits []Limit
+}
+
+// Target is a model that requests for an alias go to, and its share of them.
+type Target struct {
+	Model  *Model
+	Weight uint32 // at least 1
+}
+
+// Resolve is the model that a request goes to: m itself, or of an alias the target that a number picks, by weight. Equal
+// numbers pick equal targets.
+func (m *Model) Resolve(n uint64) *Model {
+	if len(m.Targets) == 0 {
+		return m
+	}
+	var sum uint64
+	for _, t := range m.Targets {
+		sum += uint64(t.Weight)
+	}
+	n %= sum
+	for _, t := range m.Targets {
+		if n < uint64(t.Weight) {
+			return t.Model
+		}
+		n -= uint64(t.Weight)
+	}
+	return nil // not reached: n is below the sum
+}
+
+// Tokens says how tokens are counted towards limits of tokens.
+type Tokens struct {
+	// OutputMost caps what is reserved for an answer, whose real length nobody knows before; default 1,024.
+	OutputMost int64
+	// CachedWeight is what a prompt token counts that the engine had in its cache, from 0 to 1; default 1.
+	CachedWeight float64
+}
+
+// Issuer signs JWTs that stand for keys.
+type Issuer struct {
+	Name      string // for records and counters
+	Issuer    string // the claim iss
+	Audience  string // one of the claim aud
+	JWKSFile  string // where its keys are: a file, or else
+	JWKSURL   string // an https address
+	TeamClaim string // names the team; default "team"
+	// ModelsClaim lists what narrows the team's models, as a key's models do; empty: nothing does.
+	ModelsClaim string
+
+	limits []Limit // of each subject
 }
 
 // Endpoint is a pool of workers that serve one model, which may have several names.
@@ -106,6 +164,11 @@ type Limit struct {
 	RequestsPerSecond float64 // sustained; 0: none
 	Burst             int     // how many may come at once; at least 1 where there is a rate, else 0
 	Concurrency       int     // requests in flight; 0: none
+
+	// Quotas of a period, in UTC; 0: none. Tokens are those of prompt and answer.
+	TokensPerMinute                  int64
+	RequestsPerDay, TokensPerDay     int64
+	RequestsPerMonth, TokensPerMonth int64
 }
 
 // counter names a limit's counter. Lengths go before the parts, so that no two owners and models share a name.

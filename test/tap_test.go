@@ -100,10 +100,11 @@ func (w *tap) join(ctx context.Context, token string) error {
 	if err := s.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	door, err := s.Recv()
+	first, err := s.Recv()
 	if err != nil {
 		return err
 	}
+	door := first.GetWelcome()
 	w.verifier.SetKey(door.GetDoor(), door.GetPublicKey())
 	ready := &workerv1.JoinRequest{Message: &workerv1.JoinRequest_Status{Status: &workerv1.Status{State: workerv1.State_STATE_READY}}}
 	for {

@@ -132,10 +132,14 @@ type session struct {
 
 func (s *session) receive(ctx context.Context) {
 	for {
-		w, err := s.stream.Recv()
+		m, err := s.stream.Recv()
 		if err != nil {
 			s.ended <- err
 			return
+		}
+		w := m.GetWelcome()
+		if w == nil {
+			continue
 		}
 		select {
 		case s.welcomes <- w:

@@ -81,7 +81,7 @@ func (d *fakeDoor) Join(s workerv1.Fleet_JoinServer) error {
 		d.mu.Unlock()
 	}()
 	w := &workerv1.Welcome{Door: d.minter.Door(), PublicKey: d.minter.PublicKey(), BeatMs: uint32(d.beat.Milliseconds())}
-	if err := s.Send(w); err != nil {
+	if err := s.Send(&workerv1.JoinResponse{Message: &workerv1.JoinResponse_Welcome{Welcome: w}}); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)

@@ -71,7 +71,7 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 		return refusal(err)
 	}
 	defer leave()
-	if err := stream.Send(s.welcome()); err != nil {
+	if err := stream.Send(&workerv1.JoinResponse{Message: &workerv1.JoinResponse_Welcome{Welcome: s.welcome()}}); err != nil {
 		return err
 	}
 	log := s.log().With("worker", w.Name, "endpoint", w.Endpoint, "addr", w.Addr)

@@ -91,10 +91,11 @@ func TestOneWorkersLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Send(hello(nil))
-	w, err := s.Recv()
+	first, err := s.Recv()
 	if err != nil {
 		t.Fatal(err)
 	}
+	w := first.GetWelcome()
 	if w.Door != "door-1" || string(w.PublicKey) != string(public) || w.BeatMs != 60_000 {
 		t.Fatalf("welcome %v", w)
 	}

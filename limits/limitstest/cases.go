@@ -28,11 +28,11 @@ func badAsks(t *testing.T, w *world) {
 
 func noLimits(t *testing.T, w *world) {
 	d := w.ask()
-	if !d.Admitted || d.Binding != nil || len(d.Hold.Leases) != 0 {
+	if !d.Admitted || d.Binding() != nil || len(d.Hold.Leases) != 0 {
 		t.Errorf("got %+v", d)
 	}
 	d = w.ask(policy.Limit{ID: "says nothing"})
-	if !d.Admitted || d.Binding != nil {
+	if !d.Admitted || d.Binding() != nil {
 		t.Errorf("a limit without values: %+v", d)
 	}
 }
@@ -44,9 +44,9 @@ func burstThenRate(t *testing.T, w *world) {
 		if !d.Admitted {
 			t.Fatalf("in the burst: %s", d)
 		}
-		equal(t, "left", d.Binding.Remaining, left)
-		equal(t, "max", d.Binding.Max, 5)
-		equal(t, "reset", d.Binding.Reset, time.Duration(5-left)*100*time.Millisecond)
+		equal(t, "left", d.Binding().Remaining, left)
+		equal(t, "max", d.Binding().Max, 5)
+		equal(t, "reset", d.Binding().Reset, time.Duration(5-left)*100*time.Millisecond)
 	}
 	equal(t, "wait", w.refuse(l).RetryAfter, 100*time.Millisecond)
 	w.wait(100*time.Millisecond - w.tick)
@@ -74,7 +74,7 @@ func nth(t *testing.T, w *world) {
 		if !d.Admitted {
 			t.Fatalf("place free: %s", d)
 		}
-		equal(t, "left", d.Binding.Remaining, left)
+		equal(t, "left", d.Binding().Remaining, left)
 		equal(t, "leases", len(d.Hold.Leases), 1)
 	}
 	s := w.refuse(l)

@@ -70,9 +70,9 @@ func r2(l policy.Limit, n int) policy.Limit {
 func binding(t *testing.T, w *world) {
 	wide, narrow, full := rate("wide", 10, 100), rate("narrow", 1, 10), places("full", 4)
 	d := w.ask(wide, narrow, full)
-	equal(t, "least share left", d.Binding.Limit.ID, "full")
-	equal(t, "kind", d.Binding.Kind, limits.Concurrency)
-	equal(t, "left", d.Binding.Remaining, 3)
+	equal(t, "least share left", d.Binding().Limit.ID, "full")
+	equal(t, "kind", d.Binding().Kind, limits.Concurrency)
+	equal(t, "left", d.Binding().Remaining, 3)
 	w.exactly(9, narrow)
 	w.exactly(99, wide)
 	w.wait(50 * time.Millisecond)
@@ -85,8 +85,8 @@ func binding(t *testing.T, w *world) {
 
 	both := policy.Limit{ID: "both", RequestsPerSecond: 1, Burst: 9, Concurrency: 2}
 	d = w.ask(both)
-	equal(t, "kind", d.Binding.Kind, limits.Concurrency)
-	equal(t, "first of equals", w.ask(places("a", 2), places("b", 2)).Binding.Limit.ID, "a")
+	equal(t, "kind", d.Binding().Kind, limits.Concurrency)
+	equal(t, "first of equals", w.ask(places("a", 2), places("b", 2)).Binding().Limit.ID, "a")
 }
 
 func clockBack(t *testing.T, w *world) {

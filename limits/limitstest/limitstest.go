@@ -104,15 +104,15 @@ func (w *world) admit(ls ...policy.Limit) limits.Hold {
 func (w *world) refuse(ls ...policy.Limit) limits.Standing {
 	w.t.Helper()
 	d := w.ask(ls...)
-	if d.Admitted || d.Binding == nil {
+	if d.Admitted || d.Binding() == nil {
 		w.t.Fatalf("want refused by a limit, got %s", d)
 	}
-	return *d.Binding
+	return *d.Binding()
 }
 
 func (w *world) release(h limits.Hold) {
 	w.t.Helper()
-	if err := w.l.Release(w.t.Context(), w.now, h); err != nil {
+	if err := w.l.Release(w.t.Context(), w.now, h, limits.Used{}); err != nil {
 		w.t.Fatalf("release: %v", err)
 	}
 }

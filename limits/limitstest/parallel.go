@@ -86,7 +86,7 @@ func parallelLives(t *testing.T, w *world) {
 			}
 			open.Add(-1)
 			together(1+r.IntN(2), func(int) {
-				if err := w.l.Release(t.Context(), w.now, d.Hold); err != nil {
+				if err := w.l.Release(t.Context(), w.now, d.Hold, limits.Used{}); err != nil {
 					t.Errorf("release: %v", err)
 				}
 			})

@@ -31,7 +31,7 @@ func decideMemory() (micro, error) {
 		if err != nil || !d.Admitted {
 			return fmt.Errorf("refused: %v %w", d, err)
 		}
-		return m.Release(ctx, now, d.Hold)
+		return m.Release(ctx, now, d.Hold, limits.Used{})
 	}}, nil
 }
 

@@ -325,6 +325,143 @@ func (x *Status) GetRunning() uint32 {
 	return 0
 }
 
+type JoinResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*JoinResponse_Welcome
+	//	*JoinResponse_Cancel
+	Message       isJoinResponse_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinResponse) Reset() {
+	*x = JoinResponse{}
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinResponse) ProtoMessage() {}
+
+func (x *JoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
+func (*JoinResponse) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *JoinResponse) GetMessage() isJoinResponse_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetWelcome() *Welcome {
+	if x != nil {
+		if x, ok := x.Message.(*JoinResponse_Welcome); ok {
+			return x.Welcome
+		}
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCancel() *Cancel {
+	if x != nil {
+		if x, ok := x.Message.(*JoinResponse_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+type isJoinResponse_Message interface {
+	isJoinResponse_Message()
+}
+
+type JoinResponse_Welcome struct {
+	Welcome *Welcome `protobuf:"bytes,1,opt,name=welcome,proto3,oneof"`
+}
+
+type JoinResponse_Cancel struct {
+	Cancel *Cancel `protobuf:"bytes,2,opt,name=cancel,proto3,oneof"`
+}
+
+func (*JoinResponse_Welcome) isJoinResponse_Message() {}
+
+func (*JoinResponse_Cancel) isJoinResponse_Message() {}
+
+// Cancel ends a request that runs, as if the engine had broken off. A shim that does not have it does nothing.
+type Cancel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the admission.
+	Admission string `protobuf:"bytes,1,opt,name=admission,proto3" json:"admission,omitempty"`
+	// Why, in a word: "revoked".
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cancel) Reset() {
+	*x = Cancel{}
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cancel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cancel) ProtoMessage() {}
+
+func (x *Cancel) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
+func (*Cancel) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Cancel) GetAdmission() string {
+	if x != nil {
+		return x.Admission
+	}
+	return ""
+}
+
+func (x *Cancel) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Welcome is all that a shim must know of a door.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -340,7 +477,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +489,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +502,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Welcome) GetDoor() string {
@@ -410,7 +547,14 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x06Status\x120\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1a.spokegate.worker.v1.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
-	"\arunning\x18\x03 \x01(\rR\arunning\"U\n" +
+	"\arunning\x18\x03 \x01(\rR\arunning\"\x8a\x01\n" +
+	"\fJoinResponse\x128\n" +
+	"\awelcome\x18\x01 \x01(\v2\x1c.spokegate.worker.v1.WelcomeH\x00R\awelcome\x125\n" +
+	"\x06cancel\x18\x02 \x01(\v2\x1b.spokegate.worker.v1.CancelH\x00R\x06cancelB\t\n" +
+	"\amessage\">\n" +
+	"\x06Cancel\x12\x1c\n" +
+	"\tadmission\x18\x01 \x01(\tR\tadmission\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"U\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04door\x18\x01 \x01(\tR\x04door\x12\x1d\n" +
 	"\n" +
@@ -422,9 +566,9 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\vSTATE_READY\x10\x02\x12\x12\n" +
 	"\x0eSTATE_DRAINING\x10\x03\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x04\x12\x10\n" +
-	"\fSTATE_FAILED\x10\x052S\n" +
-	"\x05Fleet\x12J\n" +
-	"\x04Join\x12 .spokegate.worker.v1.JoinRequest\x1a\x1c.spokegate.worker.v1.Welcome(\x010\x01B7Z5github.com/spokegate/spokegate/api/worker/v1;workerv1b\x06proto3"
+	"\fSTATE_FAILED\x10\x052X\n" +
+	"\x05Fleet\x12O\n" +
+	"\x04Join\x12 .spokegate.worker.v1.JoinRequest\x1a!.spokegate.worker.v1.JoinResponse(\x010\x01B7Z5github.com/spokegate/spokegate/api/worker/v1;workerv1b\x06proto3"
 
 var (
 	file_worker_v1_worker_proto_rawDescOnce sync.Once
@@ -439,25 +583,29 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_worker_v1_worker_proto_goTypes = []any{
-	(State)(0),          // 0: spokegate.worker.v1.State
-	(*JoinRequest)(nil), // 1: spokegate.worker.v1.JoinRequest
-	(*Hello)(nil),       // 2: spokegate.worker.v1.Hello
-	(*Status)(nil),      // 3: spokegate.worker.v1.Status
-	(*Welcome)(nil),     // 4: spokegate.worker.v1.Welcome
+	(State)(0),           // 0: spokegate.worker.v1.State
+	(*JoinRequest)(nil),  // 1: spokegate.worker.v1.JoinRequest
+	(*Hello)(nil),        // 2: spokegate.worker.v1.Hello
+	(*Status)(nil),       // 3: spokegate.worker.v1.Status
+	(*JoinResponse)(nil), // 4: spokegate.worker.v1.JoinResponse
+	(*Cancel)(nil),       // 5: spokegate.worker.v1.Cancel
+	(*Welcome)(nil),      // 6: spokegate.worker.v1.Welcome
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	2, // 0: spokegate.worker.v1.JoinRequest.hello:type_name -> spokegate.worker.v1.Hello
 	3, // 1: spokegate.worker.v1.JoinRequest.status:type_name -> spokegate.worker.v1.Status
 	0, // 2: spokegate.worker.v1.Status.state:type_name -> spokegate.worker.v1.State
-	1, // 3: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
-	4, // 4: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.Welcome
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	6, // 3: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
+	5, // 4: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
+	1, // 5: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
+	4, // 6: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
+	6, // [6:7] is the sub-list for method output_type
+	5, // [5:6] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -469,13 +617,17 @@ func file_worker_v1_worker_proto_init() {
 		(*JoinRequest_Hello)(nil),
 		(*JoinRequest_Status)(nil),
 	}
+	file_worker_v1_worker_proto_msgTypes[3].OneofWrappers = []any{
+		(*JoinResponse_Welcome)(nil),
+		(*JoinResponse_Cancel)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

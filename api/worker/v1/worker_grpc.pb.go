@@ -34,7 +34,8 @@ const (
 type FleetClient interface {
 	// Join opens with Hello; then a Status at each change of state and at least every Welcome.beat_ms. A door that
 	// misses three beats ends the stream. The door answers Hello with Welcome, and sends it again when a key rotates.
-	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[JoinRequest, Welcome], error)
+	// At any time after that it may send Cancel.
+	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[JoinRequest, JoinResponse], error)
 }
 
 type fleetClient struct {
@@ -45,18 +46,18 @@ func NewFleetClient(cc grpc.ClientConnInterface) FleetClient {
 	return &fleetClient{cc}
 }
 
-func (c *fleetClient) Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[JoinRequest, Welcome], error) {
+func (c *fleetClient) Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[JoinRequest, JoinResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Fleet_ServiceDesc.Streams[0], Fleet_Join_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[JoinRequest, Welcome]{ClientStream: stream}
+	x := &grpc.GenericClientStream[JoinRequest, JoinResponse]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Fleet_JoinClient = grpc.BidiStreamingClient[JoinRequest, Welcome]
+type Fleet_JoinClient = grpc.BidiStreamingClient[JoinRequest, JoinResponse]
 
 // FleetServer is the server API for Fleet service.
 // All implementations must embed UnimplementedFleetServer
@@ -68,7 +69,8 @@ type Fleet_JoinClient = grpc.BidiStreamingClient[JoinRequest, Welcome]
 type FleetServer interface {
 	// Join opens with Hello; then a Status at each change of state and at least every Welcome.beat_ms. A door that
 	// misses three beats ends the stream. The door answers Hello with Welcome, and sends it again when a key rotates.
-	Join(grpc.BidiStreamingServer[JoinRequest, Welcome]) error
+	// At any time after that it may send Cancel.
+	Join(grpc.BidiStreamingServer[JoinRequest, JoinResponse]) error
 	mustEmbedUnimplementedFleetServer()
 }
 
@@ -79,7 +81,7 @@ type FleetServer interface {
 // pointer dereference when methods are called.
 type UnimplementedFleetServer struct{}
 
-func (UnimplementedFleetServer) Join(grpc.BidiStreamingServer[JoinRequest, Welcome]) error {
+func (UnimplementedFleetServer) Join(grpc.BidiStreamingServer[JoinRequest, JoinResponse]) error {
 	return status.Error(codes.Unimplemented, "method Join not implemented")
 }
 func (UnimplementedFleetServer) mustEmbedUnimplementedFleetServer() {}
@@ -104,11 +106,11 @@ func RegisterFleetServer(s grpc.ServiceRegistrar, srv FleetServer) {
 }
 
 func _Fleet_Join_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(FleetServer).Join(&grpc.GenericServerStream[JoinRequest, Welcome]{ServerStream: stream})
+	return srv.(FleetServer).Join(&grpc.GenericServerStream[JoinRequest, JoinResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Fleet_JoinServer = grpc.BidiStreamingServer[JoinRequest, Welcome]
+type Fleet_JoinServer = grpc.BidiStreamingServer[JoinRequest, JoinResponse]
 
 // Fleet_ServiceDesc is the grpc.ServiceDesc for Fleet service.
 // It's only intended for direct use with grpc.RegisterService,
