@@ -30,6 +30,7 @@ var layers = []string{
 	"policy",
 	"openai",
 	"identity",
+	"wire",
 	"sim",
 	"api",
 }

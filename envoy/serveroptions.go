@@ -5,11 +5,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/spokegate/spokegate/wire"
 )
 
 // ServerOptions is what a gRPC server that this Envoy calls must be made with, the door's and the picker's alike: room for
 // the largest body (gRPC's own limit is 4 MiB), patience with Envoy's pings (grpc-go hangs up on frequent ones), and
-// windows that do not slow a body down. On a Unix socket it also learns which process calls, for Server.AwaitDeath.
+// windows that do not slow a body down, and messages that read themselves (package wire). On a Unix socket it also learns which process calls, for Server.AwaitDeath.
 func (d Door) ServerOptions() []grpc.ServerOption {
 	d = d.withDefaults()
 	return []grpc.ServerOption{
@@ -18,5 +20,6 @@ func (d Door) ServerOptions() []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: min(d.Keepalive/2, 500*time.Millisecond), PermitWithoutStream: true}),
 		grpc.InitialWindowSize(1 << 20),
 		grpc.InitialConnWindowSize(16 << 20),
+		wire.Option(),
 	}
 }
