@@ -10,8 +10,9 @@ import (
 )
 
 // ServerOptions is what a gRPC server that this Envoy calls must be made with, the door's and the picker's alike: room for
-// the largest body (gRPC's own limit is 4 MiB), patience with Envoy's pings (grpc-go hangs up on frequent ones), and
-// windows that do not slow a body down, and messages that read themselves (package wire). On a Unix socket it also learns which process calls, for Server.AwaitDeath.
+// the largest body (gRPC's own limit is 4 MiB), patience with Envoy's pings (grpc-go hangs up on frequent ones), windows
+// that do not slow a body down, and messages that read themselves. On a Unix socket it also learns which process calls, for
+// Server.AwaitDeath.
 func (d Door) ServerOptions() []grpc.ServerOption {
 	d = d.withDefaults()
 	return []grpc.ServerOption{

@@ -19,6 +19,7 @@ type flight struct {
 	facts     Facts
 	ended     bool          // a fact has said that it is over
 	lapsed    bool          // its lease is gone for good
+	revoked   bool          // its key was, while it was open
 	due       time.Time     // of the next renewal while open, of the usage record when ended
 	place     *list.Element // in core.open or core.ended
 	overdue   time.Time     // when the access log counts as lost

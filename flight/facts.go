@@ -10,12 +10,17 @@ import (
 type Admission struct {
 	ID                         string // Envoy's request id, one for each request ever
 	Key, Team, Model, Endpoint string // names in the policy, never secrets
+	AskedModel                 string // the alias that was asked for; empty: Model itself
 	Revision                   uint64
 	Op                         openai.Op
 	Stream                     bool
 	ClientRequestID            string // what the client called it; cut to 128 bytes
 	RequestBytes               int64  // of the body; a request without one is not admitted
-	At                         time.Time
+	// PromptEstimate is how many tokens the prompt is believed to have, for a request of which nobody reports it.
+	PromptEstimate int64
+	// CachedWeight is what a prompt token counts against limits that the engine had in its cache, from 0 to 1.
+	CachedWeight float64
+	At           time.Time
 }
 
 // Facts are what is known of a flight's end. Parts come by themselves and are put together; of each the first one counts.

@@ -13,11 +13,15 @@ import (
 // record is what both records of a flight say alike.
 func (f *flight) record(kind, id, spoke string) *usagev1.Record {
 	a := &f.admission
-	return &usagev1.Record{
+	r := &usagev1.Record{
 		Id: id, Kind: kind, Admission: a.ID, Key: a.Key, Team: a.Team, Model: a.Model, Endpoint: a.Endpoint, Spoke: spoke,
 		Revision: a.Revision, Operation: a.Op.String(), ClientRequestId: a.ClientRequestID, Stream: a.Stream,
 		RequestBytes: positive(a.RequestBytes), AdmittedAt: stamp(a.At),
 	}
+	if a.AskedModel != "" {
+		r.AskedModel = &a.AskedModel
+	}
+	return r
 }
 
 // admitted is the record of the yes.
@@ -32,6 +36,9 @@ func (f *flight) used(spoke string, now time.Time) *usagev1.Record {
 	r.Outcome, r.Anomalies = Outcome(m, l)
 	if f.facts.Lost != "" && l == nil {
 		r.Anomalies = append(r.Anomalies, f.facts.Lost)
+	}
+	if f.revoked {
+		r.Anomalies = append(r.Anomalies, revoked)
 	}
 	if s := status(m, l); s > 0 {
 		r.Status = proto.Uint32(uint32(s))

@@ -108,12 +108,17 @@ func (r *rig) of(id, kind string) (list []*usagev1.Record) {
 	return list
 }
 
-func (r *rig) open(id string) bool {
+func (r *rig) open(id string) bool { return r.openFor(id, "key") }
+
+func (r *rig) openFor(id, key string) bool {
 	return r.Open(Admission{
-		ID: id, Key: "key", Team: "team", Model: "model", Endpoint: "endpoint", Revision: 3, Op: openai.Chat, Stream: true,
+		ID: id, Key: key, Team: "team", Model: "model", Endpoint: "endpoint", Revision: 3, Op: openai.Chat, Stream: true,
 		ClientRequestID: "mine", RequestBytes: 100, At: r.clock(),
-	}, limits.Hold{Admission: id, Leases: []string{"l"}})
+	}, hold(id))
 }
+
+// hold of a place in one limit.
+func hold(id string) limits.Hold { return limits.Hold{Admission: id, Leases: []string{"l"}} }
 
 // one returns the only record of a kind about an admission.
 func (r *rig) one(t *testing.T, id, kind string) *usagev1.Record {

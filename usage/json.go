@@ -36,6 +36,7 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.str("client_request_id", r.ClientRequestId)
 	o.uint("attempt", uint64(r.Attempt))
 	o.bool("stream", r.Stream)
+	o.optionalStr("asked_model", r.AskedModel)
 	o.optional("prompt_tokens", r.PromptTokens)
 	o.optional("cached_tokens", r.CachedTokens)
 	o.optional("completion_tokens", r.CompletionTokens)
@@ -83,6 +84,14 @@ func (o *object) name(name string) {
 func (o *object) str(name, v string) {
 	o.name(name)
 	o.b = appendString(o.b, v)
+}
+
+func (o *object) optionalStr(name string, v *string) {
+	if v == nil {
+		o.null(name)
+		return
+	}
+	o.str(name, *v)
 }
 
 func (o *object) uint(name string, v uint64) {

@@ -57,6 +57,8 @@ type Record struct {
 	// Attempts that Envoy made (usage), or the number of this one, from 1 (served).
 	Attempt uint32 `protobuf:"varint,20,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Stream  bool   `protobuf:"varint,21,opt,name=stream,proto3" json:"stream,omitempty"`
+	// The alias that the client asked for; absent: it named the model itself.
+	AskedModel *string `protobuf:"bytes,22,opt,name=asked_model,json=askedModel,proto3,oneof" json:"asked_model,omitempty"`
 	// Tokens; absent: unknown. prompt includes cached, completion includes reasoning.
 	PromptTokens     *int64 `protobuf:"varint,30,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
 	CachedTokens     *int64 `protobuf:"varint,31,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
@@ -229,6 +231,13 @@ func (x *Record) GetStream() bool {
 	return false
 }
 
+func (x *Record) GetAskedModel() string {
+	if x != nil && x.AskedModel != nil {
+		return *x.AskedModel
+	}
+	return ""
+}
+
 func (x *Record) GetPromptTokens() int64 {
 	if x != nil && x.PromptTokens != nil {
 		return *x.PromptTokens
@@ -324,7 +333,7 @@ var File_usage_v1_usage_proto protoreflect.FileDescriptor
 
 const file_usage_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\b\n" +
+	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9f\t\n" +
 	"\x06Record\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -343,21 +352,24 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\toperation\x18\x12 \x01(\tR\toperation\x12*\n" +
 	"\x11client_request_id\x18\x13 \x01(\tR\x0fclientRequestId\x12\x18\n" +
 	"\aattempt\x18\x14 \x01(\rR\aattempt\x12\x16\n" +
-	"\x06stream\x18\x15 \x01(\bR\x06stream\x12(\n" +
-	"\rprompt_tokens\x18\x1e \x01(\x03H\x00R\fpromptTokens\x88\x01\x01\x12(\n" +
-	"\rcached_tokens\x18\x1f \x01(\x03H\x01R\fcachedTokens\x88\x01\x01\x120\n" +
-	"\x11completion_tokens\x18  \x01(\x03H\x02R\x10completionTokens\x88\x01\x01\x12.\n" +
-	"\x10reasoning_tokens\x18! \x01(\x03H\x03R\x0freasoningTokens\x88\x01\x01\x12!\n" +
+	"\x06stream\x18\x15 \x01(\bR\x06stream\x12$\n" +
+	"\vasked_model\x18\x16 \x01(\tH\x00R\n" +
+	"askedModel\x88\x01\x01\x12(\n" +
+	"\rprompt_tokens\x18\x1e \x01(\x03H\x01R\fpromptTokens\x88\x01\x01\x12(\n" +
+	"\rcached_tokens\x18\x1f \x01(\x03H\x02R\fcachedTokens\x88\x01\x01\x120\n" +
+	"\x11completion_tokens\x18  \x01(\x03H\x03R\x10completionTokens\x88\x01\x01\x12.\n" +
+	"\x10reasoning_tokens\x18! \x01(\x03H\x04R\x0freasoningTokens\x88\x01\x01\x12!\n" +
 	"\fcounted_from\x18\" \x01(\tR\vcountedFrom\x12\x18\n" +
 	"\aoutcome\x18( \x01(\tR\aoutcome\x12\x1c\n" +
 	"\tanomalies\x18) \x03(\tR\tanomalies\x12\x1b\n" +
-	"\x06status\x18* \x01(\rH\x04R\x06status\x88\x01\x01\x12(\n" +
-	"\rrequest_bytes\x18+ \x01(\x03H\x05R\frequestBytes\x88\x01\x01\x12*\n" +
-	"\x0eresponse_bytes\x18, \x01(\x03H\x06R\rresponseBytes\x88\x01\x01\x12;\n" +
+	"\x06status\x18* \x01(\rH\x05R\x06status\x88\x01\x01\x12(\n" +
+	"\rrequest_bytes\x18+ \x01(\x03H\x06R\frequestBytes\x88\x01\x01\x12*\n" +
+	"\x0eresponse_bytes\x18, \x01(\x03H\aR\rresponseBytes\x88\x01\x01\x12;\n" +
 	"\vadmitted_at\x182 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"admittedAt\x12>\n" +
 	"\rfirst_byte_at\x183 \x01(\v2\x1a.google.protobuf.TimestampR\vfirstByteAt\x125\n" +
-	"\bended_at\x184 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAtB\x10\n" +
+	"\bended_at\x184 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAtB\x0e\n" +
+	"\f_asked_modelB\x10\n" +
 	"\x0e_prompt_tokensB\x10\n" +
 	"\x0e_cached_tokensB\x14\n" +
 	"\x12_completion_tokensB\x13\n" +
