@@ -21,7 +21,7 @@ func TestDecideChangesNothing(t *testing.T) {
 	l := policy.Limit{ID: "a", RequestsPerSecond: 2, Burst: 3, Concurrency: 4}
 	facts := []Fact{{Limit: l, Bucket: Bucket{Full: noon.Add(time.Second), Interval: time.Second / 2, Burst: 3}, InFlight: 1}}
 	before := facts[0]
-	first, second := Decide(noon, facts), Decide(noon, facts)
+	first, second := Decide(noon, facts, 0), Decide(noon, facts, 0)
 	if facts[0] != before || first.String() != second.String() {
 		t.Errorf("%+v became %+v; %s, then %s", before, facts[0], first, second)
 	}
@@ -105,7 +105,7 @@ func TestFitKeepsWhatWasUsed(t *testing.T) {
 
 func TestOneAdmissionAllocates(t *testing.T) {
 	facts := []Fact{{Limit: policy.Limit{ID: "a", RequestsPerSecond: 2, Burst: 3, Concurrency: 4}}}
-	if n := testing.AllocsPerRun(100, func() { Decide(noon, facts) }); n > 1 {
+	if n := testing.AllocsPerRun(100, func() { Decide(noon, facts, 0) }); n > 1 {
 		t.Errorf("%v allocations a decision, want the standing alone", n)
 	}
 }

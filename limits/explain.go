@@ -12,6 +12,8 @@ import (
 //
 //	admitted: least left is team research, rate: 3 of 10 left, full in 700ms
 //	refused by key alice-laptop for sim-large, concurrency: 2 of 2 in use, come back in 1s
+//	refused by team research, tokens per minute: 300 of 1000 left, come back in 20s
+//	refused by team research, tokens per day: this request alone needs more than 5000
 func (d Decision) String() string {
 	switch {
 	case d.Admitted && d.Binding() == nil:
@@ -27,17 +29,20 @@ func (d Decision) String() string {
 // String names the limit and says what is left of it and when to come back.
 func (s Standing) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s: ", nameOf(s.Limit), s.Kind)
+	fmt.Fprintf(&b, "%s, %s: ", nameOf(s.Limit), strings.ReplaceAll(s.Kind.String(), "_", " "))
 	switch {
-	case s.Kind == Concurrency && s.RetryAfter > 0:
-		fmt.Fprintf(&b, "%d of %d in use", s.Max-s.Remaining, s.Max)
+	case s.Refuses && s.RetryAfter < 0:
+		fmt.Fprintf(&b, "this request alone needs more than %d", s.Max)
+		return b.String()
+	case s.Refuses && s.Kind == Concurrency:
+		fmt.Fprintf(&b, "%d of %d in use", s.Used, s.Max)
 	default:
 		fmt.Fprintf(&b, "%d of %d left", s.Remaining, s.Max)
 	}
 	switch {
-	case s.RetryAfter > 0:
+	case s.Refuses:
 		fmt.Fprintf(&b, ", come back in %s", brief(s.RetryAfter))
-	case s.Kind == Rate:
+	case s.Kind != Concurrency:
 		fmt.Fprintf(&b, ", full in %s", brief(s.Reset))
 	}
 	return b.String()

@@ -14,10 +14,15 @@ import (
 // Primary is the shared store that a Fallback prefers. [Redis] is one.
 type Primary interface {
 	Limiter
-	// Restore puts back the leases of requests that run and that the store has lost. It returns those that were released.
+	Rebuilder
+	// Restore puts back the leases of requests that run and that the store has lost, and what is to be settled of them; it
+	// counts nothing anew in quotas. It returns those that were released.
 	Restore(ctx context.Context, now time.Time, hs []Hold) (released []Hold, err error)
 	// Announce says that this door is there, for DoorTTL. Its error says that the store is not fit to be asked.
 	Announce(ctx context.Context, now time.Time) error
+	// Memory names the store's memory, as the last Announce saw it; the name is made up at random when the store begins to
+	// remember. Another one than before says that the store has lost all it knew. Empty: not known. Answers at once.
+	Memory() string
 	DoorTTL() time.Duration
 	// Doors that announced themselves, as seen last; at least 1. Answers at once.
 	Doors() int

@@ -68,7 +68,16 @@ type Decision struct {
 
 // Binding is the stricter of the two standings; nil when no limit applies. When refused, it is what refuses.
 func (d Decision) Binding() *Standing {
-	return d.Requests
+	r, t := d.Requests, d.Tokens
+	switch {
+	case r == nil:
+		return t
+	case t == nil:
+		return r
+	case stricter(t.Refuses, r.Refuses, t.RetryAfter, r.RetryAfter, t.Remaining, r.Remaining, t.Max, r.Max):
+		return t
+	}
+	return r
 }
 
 // Standing is how one limit stands after the decision.
@@ -77,14 +86,15 @@ type Standing struct {
 	Kind  Kind
 	// Max is what there is when nothing is used: the burst of a rate, the places of a concurrency limit, a period's quota.
 	Max int64
-	// Used so far, above Max too.
+	// Used so far, this request counted if it is admitted. Above Max where the limit was lowered, or more tokens were used
+	// than reserved.
 	Used int64
-	// Remaining requests or tokens that could pass right now; never negative.
+	// Remaining is Max less Used: requests or tokens that could pass right now; never negative.
 	Remaining int64
 	// Reset is the time until Remaining is Max again, if nobody asks.
 	Reset time.Duration
-	// Refuses says that it refuses this request, and RetryAfter after which time it would let it pass; below 0: never, for
-	// the request alone is above the limit.
+	// Refuses says that it refuses this request, and RetryAfter after which time it would let it pass; below 0 (Never): at no
+	// time, for the request alone is above the limit.
 	Refuses    bool
 	RetryAfter time.Duration
 }
@@ -130,13 +140,35 @@ type Hold struct {
 	Admission string
 	// Leases are the IDs of the concurrency limits that count this admission. Not to be changed.
 	Leases []string
-	// Quotas are the IDs of the limits with a quota in which this admission counts one request and Reserved tokens, in the
-	// periods that held At, by the store's clock. Not to be changed.
+	// Quotas are the IDs of the limits with a quota of any kind. Each counts one request and Reserved tokens for this
+	// admission, in all three periods that held At, by the store's clock. Not to be changed.
 	Quotas   []string
 	Reserved int64
 	At       time.Time
 
 	local bool // in the memory of this process
+}
+
+// Renewable says whether there is anything to keep by renewing it: leases, or the memory of what is to be settled.
+func (h Hold) Renewable() bool { return len(h.Leases)+len(h.Quotas) > 0 }
+
+// Total is what one limit has counted in a day or a month.
+type Total struct {
+	ID   string // of the limit
+	Kind Kind   // one of RequestsPerDay, TokensPerDay, RequestsPerMonth, TokensPerMonth
+	// Start of the period, UTC.
+	Start time.Time
+	Used  int64
+}
+
+// Rebuilder is a store whose counts of days and months can be read, and put back after it has lost them.
+type Rebuilder interface {
+	// Totals gives what the named limits have counted in the current day and month, nothing for those that counted nothing.
+	// The order is any. IDs may be thousands.
+	Totals(ctx context.Context, now time.Time, ids []string) ([]Total, error)
+	// Raise brings counts up to at least the given totals, and never lowers one, so doing it again, or from several doors,
+	// does no harm. Those of periods that are not the current ones are ignored. Not bound to limits that exist.
+	Raise(ctx context.Context, now time.Time, ts []Total) error
 }
 
 // ErrNoAdmission answers an ask without an admission id: all such asks would count as one.

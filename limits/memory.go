@@ -60,7 +60,7 @@ func (m *Memory) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision,
 	if h := m.holdings[ask.Admission]; h != nil {
 		return h.decision, nil
 	}
-	d := Decide(m.clock, m.gather(ask.Limits))
+	d := Decide(m.clock, m.gather(ask.Limits), ask.Tokens)
 	if !d.Admitted {
 		m.counters.refit(m.clock, ask.Limits)
 		return d, nil
