@@ -1,0 +1,151 @@
+package identity
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Minter signs contexts for one door. Its keys live in memory only: a door that restarts has another.
+//
+// A key is changed in two steps, so that no verifier meets a key that it has not heard of: Announce makes the next one, which
+// those that follow Keys get to know, and Rotate takes it into use a little later.
+type Minter struct {
+	door  string
+	using atomic.Pointer[signer]
+
+	mu      sync.Mutex // guards what is below
+	made    int
+	next    *signer       // announced, not in use
+	changed chan struct{} // closed at the next Announce or Rotate
+}
+
+// DoorKey is a key that contexts of a door are signed with.
+type DoorKey struct {
+	ID     string // the "kid" of the contexts: the door's name, and "#2" and so on after the first
+	Public ed25519.PublicKey
+}
+
+// signer is one key pair and what is the same in all its contexts.
+type signer struct {
+	DoorKey
+	private ed25519.PrivateKey
+	header  string // encoded, with the dot
+}
+
+// NewMinter makes a door's first key pair. door is its name, unique in the spoke.
+func NewMinter(door string) (*Minter, error) {
+	m := &Minter{door: door, changed: make(chan struct{})}
+	first, err := m.make()
+	if err != nil {
+		return nil, err
+	}
+	m.using.Store(first)
+	return m, nil
+}
+
+func (m *Minter) make() (*signer, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the door's key: %w", err)
+	}
+	m.made++
+	id := m.door
+	if m.made > 1 {
+		id += "#" + strconv.Itoa(m.made)
+	}
+	header := append(appendJSON([]byte(`{"alg":"EdDSA","kid":`), id), `,"typ":"JWT"}`...)
+	return &signer{DoorKey{id, public}, private, base64.RawURLEncoding.EncodeToString(header) + "."}, nil
+}
+
+// Announce makes the key that Rotate will take into use. A second call before that changes nothing.
+func (m *Minter) Announce() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next != nil {
+		return nil
+	}
+	next, err := m.make()
+	if err != nil {
+		return err
+	}
+	m.next = next
+	m.tell()
+	return nil
+}
+
+// Rotate signs with the announced key from now on, and forgets the one before. Without one it changes nothing. Verifiers must
+// keep the old key for Life + 2 × Skew more.
+func (m *Minter) Rotate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next != nil {
+		m.using.Store(m.next)
+		m.next = nil
+		m.tell()
+	}
+}
+
+func (m *Minter) tell() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// Keys are the key in use and, after it, the one that is announced. changed is closed when they change.
+func (m *Minter) Keys() (keys []DoorKey, changed <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys = []DoorKey{m.using.Load().DoorKey}
+	if m.next != nil {
+		keys = append(keys, m.next.DoorKey)
+	}
+	return keys, m.changed
+}
+
+// Door is the door's name, and the id of its first key.
+func (m *Minter) Door() string { return m.door }
+
+// PublicKey is that of the key in use.
+func (m *Minter) PublicKey() ed25519.PublicKey { return m.using.Load().Public }
+
+// Mint signs c, valid from now (less Skew) for Life.
+func (m *Minter) Mint(c Context, now time.Time) (string, error) {
+	var space [512]byte
+	payload := appendClaims(space[:0], m.door, c, now)
+	s, enc := m.using.Load(), base64.RawURLEncoding
+	token := make([]byte, 0, len(s.header)+enc.EncodedLen(len(payload))+1+enc.EncodedLen(ed25519.SignatureSize))
+	token = enc.AppendEncode(append(token, s.header...), payload)
+	signature := ed25519.Sign(s.private, token)
+	return string(enc.AppendEncode(append(token, '.'), signature)), nil
+}
+
+// appendClaims writes the claims in the order of their names, as encoding/json would.
+func appendClaims(b []byte, door string, c Context, now time.Time) []byte {
+	text := func(name, value string) {
+		b = append(b, name...)
+		b = appendJSON(b, value)
+	}
+	number := func(name string, value int64) { b = strconv.AppendInt(append(b, name...), value, 10) }
+
+	text(`{"aud":`, c.Endpoint)
+	if c.Asked != "" {
+		text(`,"asked":`, c.Asked)
+	}
+	if c.EngineName != "" {
+		text(`,"engine":`, c.EngineName)
+	}
+	number(`,"exp":`, now.Add(Life).Unix())
+	number(`,"iat":`, now.Unix())
+	text(`,"iss":`, door)
+	text(`,"jti":`, c.Admission)
+	text(`,"key":`, c.Key)
+	text(`,"model":`, c.Model)
+	b = strconv.AppendUint(append(b, `,"rev":`...), c.Revision, 10)
+	text(`,"team":`, c.Team)
+	return append(b, '}')
+}
