@@ -12,12 +12,28 @@ type counter struct {
 	id       string
 	bucket   Bucket
 	inFlight int64
+	periods  [spans]Period
 	place    int // in counters.all
 }
 
 // idle says that the counter stands as one never used would.
-func (c *counter) idle(now time.Time) bool {
-	return c.inFlight == 0 && c.bucket.Debt(now) == 0
+func (c *counter) idle(now time.Time, cal *calendar) bool {
+	if c.inFlight > 0 || c.bucket.Debt(now) > 0 {
+		return false
+	}
+	for s := range c.periods {
+		if p := &c.periods[s]; p.Start >= cal[s].start && p.Requests+p.Tokens > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// reserve counts a request in all three periods.
+func (c *counter) reserve(cal *calendar, tokens int64) {
+	for s := range c.periods {
+		c.periods[s] = c.periods[s].Fit(cal[s].start, cal[s].end).Take(tokens)
+	}
 }
 
 // counters is the set of counters in use. The zero value lacks its map.
@@ -48,12 +64,12 @@ func (cs *counters) refit(now time.Time, ls []policy.Limit) {
 }
 
 // sweep looks at the next two counters, going round, and drops the idle: the work of cleaning is spread over all calls.
-func (cs *counters) sweep(now time.Time) {
+func (cs *counters) sweep(now time.Time, cal *calendar) {
 	for i := 0; i < 2 && len(cs.all) > 0; i++ {
 		if cs.cursor >= len(cs.all) {
 			cs.cursor = 0
 		}
-		if c := cs.all[cs.cursor]; c.idle(now) {
+		if c := cs.all[cs.cursor]; c.idle(now, cal) {
 			cs.drop(c)
 		} else {
 			cs.cursor++
@@ -73,7 +89,10 @@ func (cs *counters) drop(c *counter) {
 // holding is an admission that is open, or released and still remembered.
 type holding struct {
 	decision Decision
-	leases   []*counter
+	leases   []*counter // that count it while it is open
+	quotas   []*counter // in which it is to be settled
+	reserved int64
+	starts   [spans]int64 // of the periods in which it is counted
 	expires  time.Time
 
 	in         *queue
@@ -86,6 +105,16 @@ func (h *holding) free() {
 		c.inFlight--
 	}
 	h.leases = nil
+}
+
+// settle corrects what was reserved, once.
+func (h *holding) settle(used Used) {
+	for _, c := range h.quotas {
+		for s := range c.periods {
+			c.periods[s] = c.periods[s].Settle(h.starts[s], h.reserved, used)
+		}
+	}
+	h.quotas = nil
 }
 
 // queue is a list of holdings, first in, first out, from which any can be taken.

@@ -39,19 +39,40 @@ func decide(now time.Time, c *calendar, facts []Fact, tokens int64) Decision {
 	v := verdict{admitted: true}
 	for i := range facts {
 		f := &facts[i]
-		if f.Limit.RequestsPerSecond > 0 {
-			v.add(f, Rate, rateLevel(now, f))
-		}
-		if f.Limit.Concurrency > 0 {
-			v.add(f, Concurrency, concurrencyLevel(f))
-		}
-		for k := TokensPerMinute; k <= TokensPerMonth; k++ {
-			if quota := quotaOf(&f.Limit, k); quota > 0 {
-				v.add(f, k, quotaLevel(now, c, f, k, quota, tokens))
-			}
-		}
+		f.levels(now, c, tokens, func(k Kind, l level) { v.add(f, k, l) })
 	}
 	return v.decision()
+}
+
+// standings gives every fact as it stands, in the order of Decide. Whether it refuses is asked for a request of one token.
+func standings(now time.Time, c *calendar, facts []Fact) []Standing {
+	var all []Standing
+	for i := range facts {
+		f := &facts[i]
+		f.levels(now, c, 1, func(k Kind, l level) {
+			s := strictest{f, k, l}
+			all = append(all, s.standing(false))
+		})
+	}
+	return all
+}
+
+// levels judges a fact by each of its kinds.
+func (f *Fact) levels(now time.Time, c *calendar, tokens int64, each func(Kind, level)) {
+	if f.Limit.RequestsPerSecond > 0 {
+		each(Rate, rateLevel(now, f))
+	}
+	if f.Limit.Concurrency > 0 {
+		each(Concurrency, concurrencyLevel(f))
+	}
+	if !hasQuota(&f.Limit) {
+		return
+	}
+	for k := TokensPerMinute; k <= TokensPerMonth; k++ {
+		if quota := quotaOf(&f.Limit, k); quota > 0 {
+			each(k, quotaLevel(now, c, f, k, quota, tokens))
+		}
+	}
 }
 
 // level is the part of a standing that judging needs; small, because it is copied for each limit.

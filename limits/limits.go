@@ -149,6 +149,47 @@ type Hold struct {
 	local bool // in the memory of this process
 }
 
+// holdOf is the hold of an ask that is admitted at this moment.
+func holdOf(ask Ask, now time.Time) Hold {
+	h := Hold{Admission: ask.Admission}
+	leases, quotas := countHeld(ask.Limits)
+	if leases+quotas == 0 {
+		return h
+	}
+	ids := make([]string, leases+quotas)
+	if leases > 0 {
+		h.Leases = ids[:0:leases]
+	}
+	if quotas > 0 {
+		h.Quotas, h.Reserved, h.At = ids[leases:leases], max(0, ask.Tokens), now
+	}
+	for i := range ask.Limits {
+		l := &ask.Limits[i]
+		if l.Concurrency > 0 {
+			h.Leases = append(h.Leases, l.ID)
+		}
+		if hasQuota(l) {
+			h.Quotas = append(h.Quotas, l.ID)
+		}
+	}
+	return h
+}
+
+func leaseIDs(ls []policy.Limit) []string { return holdOf(Ask{Limits: ls}, time.Time{}).Leases }
+
+// countHeld is how many leases, and how many limits with quotas, an admission under these limits holds.
+func countHeld(ls []policy.Limit) (leases, quotas int) {
+	for i := range ls {
+		if ls[i].Concurrency > 0 {
+			leases++
+		}
+		if hasQuota(&ls[i]) {
+			quotas++
+		}
+	}
+	return leases, quotas
+}
+
 // Renewable says whether there is anything to keep by renewing it: leases, or the memory of what is to be settled.
 func (h Hold) Renewable() bool { return len(h.Leases)+len(h.Quotas) > 0 }
 

@@ -9,7 +9,10 @@ import (
 
 // Look implements Limiter.
 func (m *Memory) Look(_ context.Context, now time.Time, ls []policy.Limit) ([]Standing, error) {
-	return nil, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(now)
+	return standings(m.clock, &m.calendar, m.gather(ls)), nil
 }
 
 // Look implements Limiter.

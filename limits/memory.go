@@ -20,12 +20,14 @@ type MemoryConfig struct {
 // Memory is the Limiter of one process, behind one lock.
 //
 // Memory is bounded by what is in use: a counter goes when it stands as one never used would (each Acquire looks at two
-// counters, so n idle ones are gone after n/2 asks at most), an admission when it is released or expires.
+// counters, so n idle ones are gone after n/2 asks at most), one with quotas when its month is over; an admission when it is
+// released or expires. What an admission reserved that expires, because nobody renewed it, stays counted.
 type Memory struct {
 	cfg MemoryConfig
 
 	mu       sync.Mutex
 	clock    time.Time // the latest time seen
+	calendar calendar  // of clock
 	counters counters
 	holdings map[string]*holding // open and remembered, by admission
 	open     queue               // by expiry, soonest first: all leases live equally long
@@ -60,13 +62,15 @@ func (m *Memory) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision,
 	if h := m.holdings[ask.Admission]; h != nil {
 		return h.decision, nil
 	}
-	d := Decide(m.clock, m.gather(ask.Limits), ask.Tokens)
+	d := decide(m.clock, &m.calendar, m.gather(ask.Limits), ask.Tokens)
 	if !d.Admitted {
 		m.counters.refit(m.clock, ask.Limits)
 		return d, nil
 	}
+	d.Hold = holdOf(ask, m.clock)
 	d.Hold.local = true
-	return m.admit(ask, d), nil
+	m.admit(ask, d)
+	return d, nil
 }
 
 // recall gives the answer to an admission that is open or remembered.
@@ -93,10 +97,10 @@ func (m *Memory) adopt(now time.Time, ask Ask, d Decision) {
 // gather puts together what is known of each limit. The result is valid until the next call.
 func (m *Memory) gather(ls []policy.Limit) []Fact {
 	m.facts = m.facts[:0]
-	for _, l := range ls {
-		f := Fact{Limit: l}
-		if c := m.counters.byID[l.ID]; c != nil {
-			f.Bucket, f.InFlight = c.bucket, c.inFlight
+	for i := range ls {
+		f := Fact{Limit: ls[i]}
+		if c := m.counters.byID[ls[i].ID]; c != nil {
+			f.Bucket, f.InFlight, f.Periods = c.bucket, c.inFlight, c.periods
 		}
 		m.facts = append(m.facts, f)
 	}
@@ -104,47 +108,33 @@ func (m *Memory) gather(ls []policy.Limit) []Fact {
 }
 
 // admit writes an admission to all its counters.
-func (m *Memory) admit(ask Ask, d Decision) Decision {
-	h := &holding{expires: m.clock.Add(m.cfg.LeaseTTL)}
-	d.Hold.Admission, d.Hold.Leases = ask.Admission, leaseIDs(ask.Limits)
-	if n := len(d.Hold.Leases); n > 0 {
-		h.leases = make([]*counter, 0, n)
+func (m *Memory) admit(ask Ask, d Decision) {
+	h := &holding{decision: d, reserved: ask.Tokens, expires: m.clock.Add(m.cfg.LeaseTTL)}
+	for s := range h.starts {
+		h.starts[s] = m.calendar[s].start
 	}
-	for _, l := range ask.Limits {
+	leases, quotas := countHeld(ask.Limits)
+	held := make([]*counter, leases+quotas)
+	h.leases, h.quotas = held[:0:leases], held[leases:leases]
+	for i := range ask.Limits {
+		l := &ask.Limits[i]
 		if l.RequestsPerSecond > 0 {
 			c := m.counters.of(l.ID)
-			c.bucket = c.bucket.Fit(m.clock, l).Take(m.clock).capped(m.clock)
+			c.bucket = c.bucket.Fit(m.clock, *l).Take(m.clock).capped(m.clock)
 		}
 		if l.Concurrency > 0 {
 			c := m.counters.of(l.ID)
 			c.inFlight++
 			h.leases = append(h.leases, c)
 		}
+		if hasQuota(l) {
+			c := m.counters.of(l.ID)
+			c.reserve(&m.calendar, ask.Tokens)
+			h.quotas = append(h.quotas, c)
+		}
 	}
-	h.decision = d
 	m.holdings[ask.Admission] = h
 	m.open.push(h)
-	return d
-}
-
-// leaseIDs are the counters that an admission under these limits holds a lease of.
-func leaseIDs(ls []policy.Limit) []string {
-	n := 0
-	for i := range ls {
-		if ls[i].Concurrency > 0 {
-			n++
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	ids := make([]string, 0, n)
-	for i := range ls {
-		if ls[i].Concurrency > 0 {
-			ids = append(ids, ls[i].ID)
-		}
-	}
-	return ids
 }
 
 // Renew implements Limiter.
@@ -166,7 +156,7 @@ func (m *Memory) Renew(_ context.Context, now time.Time, hs []Hold) (lost []Hold
 }
 
 // Release implements Limiter.
-func (m *Memory) Release(_ context.Context, now time.Time, hold Hold, _ Used) error {
+func (m *Memory) Release(_ context.Context, now time.Time, hold Hold, used Used) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance(now)
@@ -176,6 +166,7 @@ func (m *Memory) Release(_ context.Context, now time.Time, hold Hold, _ Used) er
 	}
 	m.open.remove(h)
 	h.free()
+	h.settle(used)
 	h.expires = m.clock.Add(m.cfg.LeaseTTL)
 	m.released.push(h)
 	if m.released.len > m.cfg.Remember {
@@ -188,15 +179,18 @@ func (m *Memory) Release(_ context.Context, now time.Time, hold Hold, _ Used) er
 func (m *Memory) advance(now time.Time) {
 	if now.After(m.clock) {
 		m.clock = now
+		if !m.calendar.holds(now) {
+			m.calendar = calendarOf(now)
+		}
 	}
 	for h := m.open.first; h != nil && !m.clock.Before(h.expires); h = m.open.first {
-		h.free()
+		h.free() // what it reserved stands: nobody has said what it used
 		m.forget(h)
 	}
 	for h := m.released.first; h != nil && !m.clock.Before(h.expires); h = m.released.first {
 		m.forget(h)
 	}
-	m.counters.sweep(m.clock)
+	m.counters.sweep(m.clock, &m.calendar)
 }
 
 func (m *Memory) forget(h *holding) {
