@@ -26,10 +26,11 @@ func Compile(set *policyv1.Set, now time.Time) (*Snapshot, error) {
 	b := builder{
 		Snapshot: &Snapshot{
 			revision: set.GetRevision().GetNumber(), digest: Digest(set), since: now,
-			keys: map[identity.Hash]*Key{}, models: map[string]*Model{}, endpoints: map[string]*Endpoint{},
+			keys: map[identity.Hash]*Key{}, byID: map[string]*Key{}, revokedSubjects: map[string]bool{},
+			models: map[string]*Model{}, endpoints: map[string]*Endpoint{}, teams: map[string]*Team{},
+			platform:      compileLimits(Platform, "", set.GetPlatform().GetLimits()),
+			finishRevoked: set.GetPlatform().GetOnRevoke() == policyv1.OnRevoke_ON_REVOKE_FINISH,
 		},
-		platform: compileLimits(Platform, "", set.GetPlatform().GetLimits()),
-		teams:    map[string]*Team{},
 	}
 	b.build(set)
 	return b.Snapshot, nil
@@ -62,9 +63,7 @@ func (c *checker) revision(set *policyv1.Set) {
 // builder holds what a snapshot needs only while it is made. Every reference is known to be good here.
 type builder struct {
 	*Snapshot
-	platform []Limit
-	sorted   []*Model
-	teams    map[string]*Team
+	sorted []*Model
 }
 
 func (b *builder) build(set *policyv1.Set) {
@@ -72,10 +71,10 @@ func (b *builder) build(set *policyv1.Set) {
 		b.endpoints[e.GetName()] = compileEndpoint(e)
 	}
 	for _, m := range set.GetModels() {
-		b.models[m.GetName()] = &Model{
-			Name: m.GetName(), Endpoint: b.endpoints[m.GetEndpoint()],
-			limits: compileLimits(ModelLevel, m.GetName(), m.GetLimits()),
-		}
+		b.models[m.GetName()] = b.model(m, set.GetPlatform().GetTokens())
+	}
+	for _, m := range set.GetModels() {
+		b.models[m.GetName()].Targets = b.targets(m.GetTargets())
 	}
 	b.sortedEndpoints = slices.SortedFunc(maps.Values(b.endpoints), func(x, y *Endpoint) int { return cmp.Compare(x.Name, y.Name) })
 	b.sorted = slices.SortedFunc(maps.Values(b.models), func(x, y *Model) int { return cmp.Compare(x.Name, y.Name) })
@@ -85,6 +84,40 @@ func (b *builder) build(set *policyv1.Set) {
 	for _, k := range Keys(set) {
 		b.key(k)
 	}
+	b.issuersOf(set.GetIssuers())
+}
+
+// model is one without its targets: they may come later in the set.
+func (b *builder) model(m *policyv1.Model, platform *policyv1.Tokens) *Model {
+	out := &Model{
+		Name: m.GetName(), Endpoint: b.endpoints[m.GetEndpoint()], EngineName: m.GetEngineName(),
+		Tokens: Tokens{OutputMost: defOutput, CachedWeight: defCached},
+		limits: compileLimits(ModelLevel, m.GetName(), m.GetLimits()),
+	}
+	if out.EngineName == "" && out.Endpoint != nil {
+		out.EngineName = out.Name
+	}
+	for _, t := range []*policyv1.Tokens{platform, m.GetTokens()} {
+		if t != nil && t.OutputMost != nil {
+			out.Tokens.OutputMost = int64(t.GetOutputMost())
+		}
+		if t != nil && t.CachedWeight != nil {
+			out.Tokens.CachedWeight = t.GetCachedWeight()
+		}
+	}
+	return out
+}
+
+func (b *builder) targets(list []*policyv1.Target) []Target {
+	var out []Target
+	for _, t := range list {
+		weight := uint32(1)
+		if t.Weight != nil {
+			weight = t.GetWeight()
+		}
+		out = append(out, Target{Model: b.models[t.GetModel()], Weight: weight})
+	}
+	return out
 }
 
 func compileEndpoint(e *policyv1.Endpoint) *Endpoint {
@@ -104,38 +137,42 @@ func compileEndpoint(e *policyv1.Endpoint) *Endpoint {
 	return out
 }
 
-// team puts together, for each model that a team may use, what all its keys have in common.
+// team puts together, for each name that a team may ask for, what all its keys have in common.
 func (b *builder) team(t *policyv1.Team) *Team {
-	out := &Team{Name: t.GetName(), allowed: map[string]bool{}, limits: map[string][]Limit{}}
-	own := compileLimits(TeamLevel, t.GetName(), t.GetLimits())
+	out := &Team{Name: t.GetName(), allowed: map[string]bool{}, shared: map[route][]Limit{}}
+	out.limits = compileLimits(TeamLevel, t.GetName(), t.GetLimits())
 	for _, m := range b.sorted {
 		if !anyMatches(t.GetModels(), m.Name) {
 			continue
 		}
 		out.models = append(out.models, m)
 		out.allowed[m.Name] = true
-		out.limits[m.Name] = slices.Concat(applying(b.platform, m.Name), m.limits, applying(own, m.Name))
+		if len(m.Targets) == 0 {
+			out.shared[route{m, m}] = b.sharedLimits(out, m, m)
+		}
+		for _, target := range m.Targets {
+			out.shared[route{m, target.Model}] = b.sharedLimits(out, m, target.Model)
+		}
 	}
 	return out
 }
 
 func (b *builder) key(k *policyv1.Key) {
 	out := &Key{
-		ID: k.GetId(), Team: b.teams[k.GetTeam()], Revoked: k.GetRevoked(),
+		ID: k.GetId(), Team: b.teams[k.GetTeam()], Revoked: k.GetRevoked(), Labels: maps.Clone(k.GetLabels()),
 		hash: identity.Hash(k.GetSha256()), limits: compileLimits(KeyLevel, k.GetId(), k.GetLimits()),
 	}
 	if t := k.GetExpiresAt(); t != nil {
 		out.Expires = t.AsTime()
 	}
 	if len(k.GetModels()) > 0 {
-		out.narrow = map[string]bool{}
-		for _, m := range out.Team.models {
-			if anyMatches(k.GetModels(), m.Name) {
-				out.narrow[m.Name] = true
-			}
-		}
+		out.narrow = slices.Clone(k.GetModels())
 	}
-	b.keys[out.hash] = out
+	for _, text := range k.GetNetworks() {
+		p, _ := parseNetwork(text)
+		out.Networks = append(out.Networks, p)
+	}
+	b.keys[out.hash], b.byID[out.ID] = out, out
 }
 
 // compileLimits applies defaults and names the counters.
@@ -145,6 +182,9 @@ func compileLimits(level Level, owner string, limits []*policyv1.Limit) []Limit 
 		c := Limit{
 			Level: level, Owner: owner, Model: l.GetModel(),
 			RequestsPerSecond: l.GetRequestsPerSecond(), Burst: int(l.GetBurst()), Concurrency: int(l.GetConcurrency()),
+			TokensPerMinute: int64(l.GetTokensPerMinute()),
+			RequestsPerDay:  int64(l.GetRequestsPerDay()), TokensPerDay: int64(l.GetTokensPerDay()),
+			RequestsPerMonth: int64(l.GetRequestsPerMonth()), TokensPerMonth: int64(l.GetTokensPerMonth()),
 		}
 		if level == ModelLevel {
 			c.Model = owner

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -58,11 +59,37 @@ func may(s *Snapshot, id string) string {
 		}
 		fmt.Fprintf(&b, "team %s, refused now %q, in 2030 %q\n", k.Team.Name, k.Refused(t0), k.Refused(t0.AddDate(4, 0, 0)))
 		for _, m := range s.Models(k) {
-			fmt.Fprintf(&b, "%s on %s\n", m.Name, m.Endpoint.Name)
-			for _, l := range s.Limits(k, m, m) {
-				fmt.Fprintf(&b, "  %s: rate %g burst %d concurrency %d\n", l.ID, l.RequestsPerSecond, l.Burst, l.Concurrency)
+			if len(m.Targets) == 0 {
+				fmt.Fprintf(&b, "%s on %s, in the engine %s, tokens %+v\n", m.Name, m.Endpoint.Name, m.EngineName, m.Tokens)
+				b.WriteString(met(s.Limits(k, m, m)))
+			}
+			for _, target := range m.Targets {
+				fmt.Fprintf(&b, "%s as %s, weight %d\n", m.Name, target.Model.Name, target.Weight)
+				b.WriteString(met(s.Limits(k, m, target.Model)))
 			}
 		}
+	}
+	return b.String()
+}
+
+// met tells limits, a line each, by what is not 0.
+func met(limits []Limit) string {
+	var b strings.Builder
+	for _, l := range limits {
+		fmt.Fprintf(&b, "  %s:", l.ID)
+		for _, v := range []struct {
+			name  string
+			value any
+		}{
+			{"rate", l.RequestsPerSecond}, {"burst", l.Burst}, {"concurrency", l.Concurrency}, {"tokens/min", l.TokensPerMinute},
+			{"requests/day", l.RequestsPerDay}, {"tokens/day", l.TokensPerDay},
+			{"requests/month", l.RequestsPerMonth}, {"tokens/month", l.TokensPerMonth},
+		} {
+			if !reflect.ValueOf(v.value).IsZero() {
+				fmt.Fprintf(&b, " %s %v", v.name, v.value)
+			}
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
 }

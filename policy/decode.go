@@ -27,8 +27,10 @@ func (d *decoder) value(n *node, path, form string, v reflect.Value) {
 		d.boolean(n, path, v)
 	case *float64:
 		d.float(n, path, v)
-	case *uint32:
+	case *uint32, *uint64:
 		d.whole(n, path, v)
+	case map[string]string:
+		d.texts(n, path, v)
 	default:
 		if v.Kind() == reflect.Slice {
 			d.list(n, path, form, v)
@@ -81,26 +83,41 @@ func (d *decoder) float(n *node, path string, v reflect.Value) {
 }
 
 func (d *decoder) whole(n *node, path string, v reflect.Value) {
-	w := uint32(1)
-	v.Set(reflect.ValueOf(&w))
+	v.Set(reflect.New(v.Type().Elem()))
+	w := v.Elem()
+	w.SetUint(1)
 	if !d.expect(n, path, number) {
 		return
 	}
-	u, err := strconv.ParseUint(n.text, 10, 32)
+	u, err := strconv.ParseUint(n.text, 10, w.Type().Bits())
 	if err != nil || !wholeRE.MatchString(n.text) {
 		d.add(n.line, n.col, path, "want a plain whole number above 0, like 100")
 		return
 	}
-	w = uint32(u)
+	w.SetUint(u)
+}
+
+// texts decodes a mapping whose keys are the user's own.
+func (d *decoder) texts(n *node, path string, v reflect.Value) {
+	if !d.expect(n, path, mapping) {
+		return
+	}
+	out := make(map[string]string, len(n.members))
+	for _, m := range n.members {
+		if d.expect(m.value, join(path, m.name), text) {
+			out[m.name] = m.value.text
+		}
+	}
+	v.Set(reflect.ValueOf(out))
 }
 
 // list decodes a list. An empty one says something else than none where the form demands entries: a key whose models
-// were all taken out would get everything of its team.
+// were all taken out would get everything of its team, one without a network left could come from everywhere.
 func (d *decoder) list(n *node, path, form string, v reflect.Value) {
 	if !d.expect(n, path, list) {
 		return
 	}
-	if len(n.items) == 0 && (form == "patterns" || form == "filled") {
+	if len(n.items) == 0 && demandsEntries(form) {
 		d.add(n.line, n.col, path, "is empty; want at least one entry, or leave the key out")
 	}
 	for i, item := range n.items {
@@ -108,6 +125,14 @@ func (d *decoder) list(n *node, path, form string, v reflect.Value) {
 		d.value(item, label(path, item.label(), i), "", e)
 		v.Set(reflect.Append(v, e))
 	}
+}
+
+func demandsEntries(form string) bool {
+	switch form {
+	case "patterns", "filled", "network", "team":
+		return true
+	}
+	return false
 }
 
 // label is what a mapping calls itself.

@@ -61,6 +61,7 @@ func Keys(set *policyv1.Set) []*policyv1.Key {
 func Digest(set *policyv1.Set) []byte {
 	d := digest{sha256.New()}
 	each(d, "Endpoint", set.GetEndpoints(), (*policyv1.Endpoint).GetName)
+	each(d, "Issuer", set.GetIssuers(), (*policyv1.Issuer).GetName)
 	for _, s := range sortedBy(set.GetKeys(), func(s *policyv1.KeyShard) string { return fmt.Sprintf("%010d", s.GetNumber()) }) {
 		keys := slices.Clone(s.GetKeys())
 		slices.SortStableFunc(keys, compareKeys)

@@ -10,18 +10,40 @@ type File struct {
 	Endpoints []*EndpointEntry `yaml:"endpoints" need:"yes" form:"filled" doc:"The pools of workers that serve the models."`
 	Teams     []*TeamEntry     `yaml:"teams" doc:"Groups of keys with models and limits in common."`
 	Keys      []*KeyEntry      `yaml:"keys" doc:"Who may ask: the SHA-256 of each key, never a key itself."`
+	Issuers   []*IssuerEntry   `yaml:"issuers" doc:"Who signs the JWTs that may stand in place of keys."`
 }
 
 // PlatformEntry is what holds for everyone.
 type PlatformEntry struct {
-	Limits []*LimitEntry `yaml:"limits" doc:"Limits for the whole platform; one for all models together, and one for each model."`
+	Limits   []*LimitEntry `yaml:"limits" doc:"Limits for the whole platform; one for all models together, and one for each model."`
+	Tokens   *TokensEntry  `yaml:"tokens" doc:"How tokens count towards limits of tokens, for models that do not say it themselves."`
+	OnRevoke string        `yaml:"on_revoke" form:"revoke" doc:"What becomes of requests that a key has running when it is revoked: cut, the default, or finish. A key that expires may always finish."`
 }
 
-// ModelEntry is a name that requests ask for.
+// ModelEntry is a name that requests ask for: one that an endpoint serves, or an alias, whose requests go to its targets.
+//
+// Who may use an alias need not be permitted its targets: what counts is the name that is asked for. A request for an alias
+// meets the limits of the alias and those of the target that it goes to.
 type ModelEntry struct {
-	Name     string        `yaml:"name" need:"yes" form:"model" doc:"The name that requests give, for example meta-llama/Llama-3.1-8B-Instruct."`
-	Endpoint string        `yaml:"endpoint" need:"yes" form:"id" doc:"The endpoint that serves it. Several models may name one."`
-	Limits   []*LimitEntry `yaml:"limits" doc:"The platform's limits for this model alone."`
+	Name       string         `yaml:"name" need:"yes" form:"model" doc:"The name that requests give, for example meta-llama/Llama-3.1-8B-Instruct."`
+	Endpoint   string         `yaml:"endpoint" form:"id" doc:"The endpoint that serves it. Several models may name one. Every model has either this or targets."`
+	EngineName string         `yaml:"engine_name" form:"engine" doc:"What the engine calls it, for example the name of a LoRA adapter. Default: the name."`
+	Targets    []*TargetEntry `yaml:"targets" form:"filled" doc:"Makes it an alias: the models that its requests go to, by weight. None of them may be an alias."`
+	Limits     []*LimitEntry  `yaml:"limits" doc:"The platform's limits for requests by this name; of an alias, beside those of its targets."`
+	Tokens     *TokensEntry   `yaml:"tokens" doc:"How tokens of this model count; what is left out is as under platform."`
+}
+
+// TargetEntry is one of the models that an alias stands for.
+type TargetEntry struct {
+	Model  string  `yaml:"model" need:"yes" form:"model" doc:"The name of a model that has an endpoint."`
+	Weight *uint32 `yaml:"weight" form:"count" doc:"Its share of the requests, against the weights of the others. Default 1."`
+}
+
+// TokensEntry says how tokens count towards limits of tokens. A request reserves, when it is admitted, an estimate of its
+// prompt and of its answer; when it ends, the difference to what it used is given back or charged.
+type TokensEntry struct {
+	OutputMost   *uint32  `yaml:"output_most" form:"count" doc:"The most that is reserved for an answer whose length is not known yet, in tokens. A request that asks for less (max_tokens) reserves less; one that uses more is charged at its end. Default 1024."`
+	CachedWeight *float64 `yaml:"cached_weight" form:"share" doc:"What a prompt token counts that the engine had in its cache: 1, the default, in full; 0 not at all; 0.1 a tenth."`
 }
 
 // EndpointEntry is a pool of workers.
@@ -47,36 +69,42 @@ type TeamEntry struct {
 
 // KeyEntry is one key.
 type KeyEntry struct {
-	ID      string        `yaml:"id" need:"yes" form:"id" doc:"The key's name in records and messages. Not the secret."`
-	Team    string        `yaml:"team" need:"yes" form:"id" doc:"The team it belongs to."`
-	SHA256  string        `yaml:"sha256" need:"yes" form:"hash" doc:"SHA-256 of the secret, 64 hex digits, as 'spokegate key new' prints it."`
-	Models  []string      `yaml:"models" form:"patterns" doc:"Narrows the team's models. Leave it out for all of them."`
-	Limits  []*LimitEntry `yaml:"limits" doc:"Limits for this key; one for all models together, and one for each model."`
-	Revoked bool          `yaml:"revoked" doc:"true: refused from now on."`
-	Expires string        `yaml:"expires" form:"time" doc:"When it stops, for example 2027-01-31T00:00:00Z. Leave it out for never."`
+	ID       string            `yaml:"id" need:"yes" form:"id" doc:"The key's name in records and messages. Not the secret."`
+	Team     string            `yaml:"team" need:"yes" form:"id" doc:"The team it belongs to."`
+	SHA256   string            `yaml:"sha256" need:"yes" form:"hash" doc:"SHA-256 of the secret, 64 hex digits, as 'spokegate key new' prints it."`
+	Models   []string          `yaml:"models" form:"patterns" doc:"Narrows the team's models. Leave it out for all of them."`
+	Limits   []*LimitEntry     `yaml:"limits" doc:"Limits for this key; one for all models together, and one for each model."`
+	Revoked  bool              `yaml:"revoked" doc:"true: refused from now on."`
+	Expires  string            `yaml:"expires" form:"time" doc:"When it stops, for example 2027-01-31T00:00:00Z. Leave it out for never."`
+	Networks []string          `yaml:"networks" form:"network" doc:"Where it may be used from: networks like 10.0.0.0/8 or 2001:db8::/32, or single addresses. Leave it out for everywhere."`
+	Labels   map[string]string `yaml:"labels" form:"label" doc:"Words for usage records. Nothing is decided by them."`
+}
+
+// IssuerEntry signs JWTs that may stand in place of keys. Each subject (the claim sub) is a key of its own, with the team
+// that the JWT names and limits of its own; records and limits call it NAME:SUBJECT.
+type IssuerEntry struct {
+	Name            string        `yaml:"name" need:"yes" form:"id" doc:"The issuer's name in records, before each subject's."`
+	Issuer          string        `yaml:"issuer" need:"yes" form:"claim" doc:"What the claim iss says, exactly."`
+	Audience        string        `yaml:"audience" need:"yes" form:"claim" doc:"What the claim aud must name, exactly."`
+	JWKSFile        string        `yaml:"jwks_file" form:"path" doc:"File with its public keys, by its whole path on the door's machine. Either this or jwks_url."`
+	JWKSURL         string        `yaml:"jwks_url" form:"https" doc:"https address of its public keys. Either this or jwks_file."`
+	Teams           []string      `yaml:"teams" form:"team" doc:"The teams that it may name. Leave it out for all of them."`
+	TeamClaim       string        `yaml:"team_claim" form:"claim" doc:"The claim that names the team. Default: team."`
+	ModelsClaim     string        `yaml:"models_claim" form:"claim" doc:"The claim that lists what narrows the team's models, as models does for a key. Leave it out, and nothing does; named here, a JWT without it may use nothing."`
+	Limits          []*LimitEntry `yaml:"limits" doc:"Limits for each subject by itself; one for all models together, and one for each model."`
+	RevokedSubjects []string      `yaml:"revoked_subjects" form:"subject" doc:"Subjects that are refused from now on."`
 }
 
 // LimitEntry is one limit. Each value given must pass; a request meets the limits of all levels, and the strictest binds.
+// Minutes, days and months are those of the calendar, in UTC; tokens are those of prompt and answer.
 type LimitEntry struct {
-	Model             string   `yaml:"model" form:"model" doc:"Counts only requests for this model. Leave it out to count all together."`
+	Model             string   `yaml:"model" form:"model" doc:"Counts only requests for this model, asked for by its name or by an alias; an alias here counts requests by that name. Leave it out to count all together."`
 	RequestsPerSecond *float64 `yaml:"requests_per_second" form:"rate" doc:"Requests a second, sustained; 0.5 is one every two seconds."`
 	Burst             *uint32  `yaml:"burst" form:"count" doc:"How many may come at once. Default: one second's worth, at least 1."`
 	Concurrency       *uint32  `yaml:"concurrency" form:"count" doc:"Requests in flight at one time."`
+	TokensPerMinute   *uint64  `yaml:"tokens_per_minute" form:"quota" doc:"Tokens in a minute. Give more than one request reserves, its prompt and output_most, or such a request never passes."`
+	RequestsPerDay    *uint64  `yaml:"requests_per_day" form:"quota" doc:"Requests in a day."`
+	TokensPerDay      *uint64  `yaml:"tokens_per_day" form:"quota" doc:"Tokens in a day."`
+	RequestsPerMonth  *uint64  `yaml:"requests_per_month" form:"quota" doc:"Requests in a month."`
+	TokensPerMonth    *uint64  `yaml:"tokens_per_month" form:"quota" doc:"Tokens in a month."`
 }
-
-// hint explains a key that people may expect and that does not exist; "" if there is nothing to say.
-func hint(key string) string {
-	switch key {
-	case "tokens_per_minute":
-		return noTokens
-	case "secret", "key", "api_key", "token":
-		return "a policy never holds a key itself; give its sha256, as `spokegate key new` prints it"
-	case "expires_at":
-		return "the key's end is called expires"
-	case "rps":
-		return "a rate is called requests_per_second"
-	}
-	return ""
-}
-
-const noTokens = "limits of tokens are not supported yet, so nothing would enforce this; take it out"

@@ -14,6 +14,10 @@ const (
 	patternForm = `^[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,127}\*?$|^\*$`
 	fieldForm   = `^[A-Za-z_][A-Za-z0-9_]{0,63}$`
 	hashForm    = `^[0-9A-Fa-f]{64}$`
+	engineForm  = `^[A-Za-z0-9._/~][A-Za-z0-9._:@+/~=-]{0,255}$` // what engines call models: also paths, and hubs' names
+	claimForm   = `^[!-~]{1,256}$`                               // claims and their values: also URLs
+	labelForm   = `^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`
+	networkForm = `^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$`
 )
 
 var (
@@ -21,6 +25,9 @@ var (
 	modelRE   = regexp.MustCompile(modelForm)
 	patternRE = regexp.MustCompile(patternForm)
 	fieldRE   = regexp.MustCompile(fieldForm)
+	engineRE  = regexp.MustCompile(engineForm)
+	claimRE   = regexp.MustCompile(claimForm)
+	labelRE   = regexp.MustCompile(labelForm)
 )
 
 // badID says what is wrong with the name of an endpoint, a team or a key; "" if nothing.
@@ -32,6 +39,18 @@ func badID(s string) string {
 		return "is not a name: want up to 63 letters, digits and . _ @ -, beginning with a letter or digit"
 	}
 	return ""
+}
+
+// validID is idRE.MatchString, cheap enough for every request.
+func validID(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		alnum := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+		if !alnum && (i == 0 || c != '.' && c != '_' && c != '@' && c != '-') {
+			return false
+		}
+	}
+	return len(s) >= 1 && len(s) <= 63
 }
 
 // badModel says what is wrong with a model's name; "" if nothing. A name that a URL path would change could be asked for

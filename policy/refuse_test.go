@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -18,14 +19,48 @@ func TestCompileRefuses(t *testing.T) {
 		change func(*policyv1.Set)
 		want   string
 	}{
-		"short hash":      {func(s *policyv1.Set) { s.Keys[0].Keys[0].Sha256 = []byte{1, 2, 3} }, "keys[k0].sha256: is not a SHA-256: want 32 bytes"},
-		"wrong shard":     {func(s *policyv1.Set) { s.Keys[0].Number++ }, "belongs to shard"},
-		"shard too high":  {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: 4096}) }, "keys[shard 4096]: element 1: want a number below 4096, each once"},
-		"shard twice":     {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: s.Keys[0].Number}) }, "each once"},
-		"tokens a minute": {func(s *policyv1.Set) { s.Platform = limited(&policyv1.Limit{TokensPerMinute: proto.Uint64(5)}) }, "platform.limits[0].tokens_per_minute: limits of tokens are not supported yet"},
-		"NaN":             {func(s *policyv1.Set) { s.Platform = limited(rated(math.NaN())) }, "platform.limits[0].requests_per_second: want from"},
-		"infinite":        {func(s *policyv1.Set) { s.Platform = limited(rated(math.Inf(1))) }, "platform.limits[0].requests_per_second: want from"},
-		"negative":        {func(s *policyv1.Set) { s.Platform = limited(rated(-1)) }, "platform.limits[0].requests_per_second: want from"},
+		"short hash":       {func(s *policyv1.Set) { s.Keys[0].Keys[0].Sha256 = []byte{1, 2, 3} }, "keys[k0].sha256: is not a SHA-256: want 32 bytes"},
+		"wrong shard":      {func(s *policyv1.Set) { s.Keys[0].Number++ }, "belongs to shard"},
+		"shard too high":   {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: 4096}) }, "keys[shard 4096]: element 1: want a number below 4096, each once"},
+		"shard twice":      {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: s.Keys[0].Number}) }, "each once"},
+		"quota of nothing": {func(s *policyv1.Set) { s.Platform = limited(&policyv1.Limit{TokensPerDay: proto.Uint64(0)}) }, "platform.limits[0].tokens_per_day: want a whole number from 1 to 1000000000000000"},
+		"quota too large": {func(s *policyv1.Set) {
+			s.Platform = limited(&policyv1.Limit{RequestsPerMonth: proto.Uint64(math.MaxUint64)})
+		}, "platform.limits[0].requests_per_month: want a whole number from 1 to 1000000000000000"},
+		"on_revoke of another release": {func(s *policyv1.Set) { s.Platform = &policyv1.Platform{OnRevoke: 7} }, "platform.on_revoke: want cut or finish"},
+		"NaN cached weight": {func(s *policyv1.Set) {
+			s.Platform = &policyv1.Platform{Tokens: &policyv1.Tokens{CachedWeight: proto.Float64(math.NaN())}}
+		}, "platform.tokens.cached_weight: want a number from 0 to 1"},
+		"no output": {func(s *policyv1.Set) {
+			s.Platform = &policyv1.Platform{Tokens: &policyv1.Tokens{OutputMost: proto.Uint32(0)}}
+		}, "platform.tokens.output_most: want a whole number from 1"},
+		"weight 0": {func(s *policyv1.Set) {
+			s.Models = append(s.Models, &policyv1.Model{Name: "a", Targets: []*policyv1.Target{{Model: "m0", Weight: proto.Uint32(0)}}})
+		}, "models[a].targets[0].weight: want a whole number from 1 to 1000000; to send nothing there, take it out"},
+		"alias of itself": {func(s *policyv1.Set) {
+			s.Models = append(s.Models, &policyv1.Model{Name: "a", Targets: []*policyv1.Target{{Model: "a"}}})
+		}, `models[a].targets[0].model: "a" is an alias itself`},
+		"too many targets": {func(s *policyv1.Set) {
+			s.Models = append(s.Models, &policyv1.Model{Name: "a", Targets: make([]*policyv1.Target, 65)})
+		}, "models[a].targets: want at most 64"},
+		"too many networks": {func(s *policyv1.Set) { s.Keys[0].Keys[0].Networks = make([]string, 257) }, "keys[k0].networks: want at most 256"},
+		"too many labels": {func(s *policyv1.Set) {
+			s.Keys[0].Keys[0].Labels = map[string]string{}
+			for i := range 17 {
+				s.Keys[0].Keys[0].Labels[fmt.Sprint(i)] = ""
+			}
+		}, "keys[k0].labels: want at most 16"},
+		"label of control characters": {func(s *policyv1.Set) { s.Keys[0].Keys[0].Labels = map[string]string{"a": "\x1b[2J"} }, "keys[k0].labels.a: want up to 128 printable characters"},
+		"path of control characters": {func(s *policyv1.Set) {
+			s.Issuers = []*policyv1.Issuer{{Name: "i", Issuer: "x", Audience: "y", JwksFile: "/a\n"}}
+		}, "issuers[i].jwks_file: want the whole path"},
+		"too many issuers": {func(s *policyv1.Set) { s.Issuers = make([]*policyv1.Issuer, 65) }, "issuers: want at most 64"},
+		"subject not UTF-8": {func(s *policyv1.Set) {
+			s.Issuers = []*policyv1.Issuer{{Name: "i", Issuer: "x", Audience: "y", JwksFile: "/a", RevokedSubjects: []string{"ok", "\xff"}}}
+		}, "issuers[i].revoked_subjects[1]: want what the claim sub says"},
+		"NaN":      {func(s *policyv1.Set) { s.Platform = limited(rated(math.NaN())) }, "platform.limits[0].requests_per_second: want from"},
+		"infinite": {func(s *policyv1.Set) { s.Platform = limited(rated(math.Inf(1))) }, "platform.limits[0].requests_per_second: want from"},
+		"negative": {func(s *policyv1.Set) { s.Platform = limited(rated(-1)) }, "platform.limits[0].requests_per_second: want from"},
 		"NaN weight": {func(s *policyv1.Set) {
 			s.Endpoints[0].Routing = &policyv1.Routing{OverlapWeight: proto.Float64(math.NaN())}
 		}, "overlap_weight: want a number from 0 to 1000"},

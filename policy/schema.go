@@ -93,13 +93,16 @@ func typeSchema(t reflect.Type, form string) object {
 		return structSchema(t)
 	case reflect.Slice:
 		out := object{{"type", "array"}}
-		if form == "patterns" || form == "filled" {
+		if demandsEntries(form) {
 			out = append(out, pair{"minItems", 1})
 		}
 		return append(out, pair{"items", typeSchema(t.Elem(), form)})
+	case reflect.Map:
+		return object{{"type", "object"}, {"propertyNames", object{{"pattern", labelForm}}}, {"maxProperties", MaxLabels},
+			{"additionalProperties", typeSchema(t.Elem(), form)}}
 	case reflect.Bool:
 		return object{{"type", "boolean"}}
-	case reflect.Uint32:
+	case reflect.Uint32, reflect.Uint64:
 		return append(object{{"type", "integer"}}, formSchema(form)...)
 	case reflect.Float64:
 		return append(object{{"type", "number"}}, formSchema(form)...)
@@ -121,6 +124,28 @@ func formSchema(form string) object {
 		return object{{"pattern", fieldForm}}
 	case "hash":
 		return object{{"pattern", hashForm}}
+	case "engine":
+		return object{{"pattern", engineForm}}
+	case "claim":
+		return object{{"pattern", claimForm}}
+	case "team":
+		return object{{"pattern", idForm}}
+	case "network":
+		return object{{"pattern", networkForm}}
+	case "path":
+		return object{{"pattern", "^/."}}
+	case "https":
+		return object{{"pattern", "^https://."}}
+	case "revoke":
+		return object{{"enum", []string{"cut", "finish"}}}
+	case "label":
+		return object{{"maxLength", MaxLabel}}
+	case "subject":
+		return object{{"minLength", 1}, {"maxLength", MaxSubject}}
+	case "quota":
+		return object{{"minimum", 1}, {"maximum", int64(MaxQuota)}}
+	case "share":
+		return object{{"minimum", 0}, {"maximum", 1}}
 	case "time":
 		return object{{"format", "date-time"}}
 	case "rate":

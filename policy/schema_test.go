@@ -36,7 +36,7 @@ type schema struct {
 	Type                 string
 	Description          string
 	Pattern              string
-	AdditionalProperties *bool
+	AdditionalProperties json.RawMessage // false, or the schema of values whose keys are the user's own
 	Required             []string
 	Properties           map[string]*schema
 	Items                *schema
@@ -54,7 +54,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 	objects := 0
 	walk = func(s *schema, file, path string) {
 		objects++
-		if s.AdditionalProperties == nil || *s.AdditionalProperties {
+		if string(s.AdditionalProperties) != "false" {
 			t.Errorf("%q: additionalProperties is not false", path)
 		}
 		names := make([]string, 0, len(s.Properties))
@@ -67,6 +67,10 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 				t.Errorf("%s.%s is in the schema, and the decoder says %v", path, name, problems)
 			}
 			switch {
+			case p.Type == "object" && p.Properties == nil:
+				if problems := parseProblems(t, strings.Replace(file, "HOLE", name+": {any: 1}", 1)); !hasText(problems, "want text, not a number") {
+					t.Errorf("%s.%s should take any key and demand text; the decoder says %v", path, name, problems)
+				}
 			case p.Type == "object":
 				walk(p, strings.Replace(file, "HOLE", name+": {HOLE}", 1), path+"."+name)
 			case p.Type == "array" && p.Items.Type == "object":
@@ -86,27 +90,31 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		}
 	}
 	walk(&root, "{HOLE}", "")
-	if objects != 11 {
-		t.Errorf("walked %d objects of the schema, expected 11", objects)
+	if objects != 16 {
+		t.Errorf("walked %d objects of the schema, expected 16", objects)
 	}
 }
 
 // TestSchemaRequiresWhatTheDecoderRequires takes each required key out of a whole policy.
 func TestSchemaRequiresWhatTheDecoderRequires(t *testing.T) {
 	for _, tc := range []struct{ line, path string }{
-		{"models: [{name: m, endpoint: e}]", "models"},
+		{"models: [{name: m, endpoint: e}, {name: a, targets: [{model: m}]}]", "models"},
 		{"endpoints: [{name: e}]", "endpoints"},
 		{"name: m, ", "models[0].name"},
-		{"endpoint: e", "models[m].endpoint"},
+		{"endpoint: e", "models[m].endpoint"}, // or targets
+		{"model: m", "models[a].targets[0].model"},
 		{"name: e", "endpoints[0].name"},
 		{"name: t, ", "teams[0].name"},
 		{"models: [m]", "teams[t].models"},
 		{"id: k, ", "keys[0].id"},
 		{"team: t, ", "keys[k].team"},
 		{"sha256: " + hashA, "keys[k].sha256"},
+		{"name: i, ", "issuers[0].name"},
+		{"issuer: x, ", "issuers[i].issuer"},
+		{"audience: y, ", "issuers[i].audience"},
 	} {
 		t.Run(tc.path, func(t *testing.T) {
-			whole := "models: [{name: m, endpoint: e}]\nendpoints: [{name: e}]\nteams: [{name: t, models: [m]}]\nkeys: [{id: k, team: t, sha256: " + hashA + "}]\n"
+			whole := "models: [{name: m, endpoint: e}, {name: a, targets: [{model: m}]}]\nissuers: [{name: i, issuer: x, audience: y, jwks_file: /z}]\nendpoints: [{name: e}]\nteams: [{name: t, models: [m]}]\nkeys: [{id: k, team: t, sha256: " + hashA + "}]\n"
 			problems := parseProblems(t, strings.Replace(whole, tc.line, "", 1))
 			if !slices.ContainsFunc(problems, func(p Problem) bool { return p.Path == tc.path && strings.Contains(p.Text, "is missing") }) {
 				t.Errorf("got %v", problems)
@@ -117,6 +125,7 @@ func TestSchemaRequiresWhatTheDecoderRequires(t *testing.T) {
 	for _, typ := range []reflect.Type{
 		reflect.TypeFor[File](), reflect.TypeFor[ModelEntry](), reflect.TypeFor[EndpointEntry](), reflect.TypeFor[TeamEntry](),
 		reflect.TypeFor[KeyEntry](), reflect.TypeFor[LimitEntry](), reflect.TypeFor[PlatformEntry](), reflect.TypeFor[RoutingEntry](),
+		reflect.TypeFor[TargetEntry](), reflect.TypeFor[TokensEntry](), reflect.TypeFor[IssuerEntry](),
 	} {
 		for i := range typ.NumField() {
 			if typ.Field(i).Tag.Get("need") == "yes" {
@@ -124,8 +133,8 @@ func TestSchemaRequiresWhatTheDecoderRequires(t *testing.T) {
 			}
 		}
 	}
-	if required != 10 {
-		t.Errorf("the types require %d keys; this test takes out 10", required)
+	if required != 13 {
+		t.Errorf("the types require %d keys; this test takes out 13", required)
 	}
 }
 
@@ -160,7 +169,7 @@ func TestExampleIsAPolicy(t *testing.T) {
 }
 
 func TestSchemaPatternsCompile(t *testing.T) {
-	for _, form := range []string{idForm, modelForm, patternForm, fieldForm, hashForm} {
+	for _, form := range []string{idForm, modelForm, patternForm, fieldForm, hashForm, engineForm, claimForm, labelForm, networkForm} {
 		if _, err := regexp.Compile(form); err != nil {
 			t.Error(err)
 		}

@@ -3,6 +3,8 @@ package policy
 import (
 	"crypto/subtle"
 	"encoding/hex"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +18,15 @@ type Snapshot struct {
 	digest    []byte
 	since     time.Time
 	keys      map[identity.Hash]*Key
+	byID      map[string]*Key
 	models    map[string]*Model
 	endpoints map[string]*Endpoint
+	teams     map[string]*Team
+	platform  []Limit
+
+	issuers         []*Issuer // sorted by name
+	revokedSubjects map[string]bool
+	finishRevoked   bool
 
 	sortedEndpoints []*Endpoint
 }
@@ -68,40 +77,66 @@ func (s *Snapshot) Models(k *Key) []*Model {
 	return out
 }
 
-// Issuers are those whose JWTs stand for keys, sorted by name.
-func (s *Snapshot) Issuers() []*Issuer { return nil }
-
-// Subject is the key that a verified JWT stands for: of the team that it names, narrowed to models where narrow is not nil,
-// with limits of its own. Nil: there is no such team. Expiry and networks are none: the JWT has its own.
-func (s *Snapshot) Subject(i *Issuer, subject, team string, narrow []string) *Key { return nil }
-
-// Revoked says whether a key that was admitted by its id is revoked, or no longer there.
-func (s *Snapshot) Revoked(id string) bool { return false }
-
-// CutsRevoked says that what a revoked key still has running is cut; else it may finish.
-func (s *Snapshot) CutsRevoked() bool { return true }
-
-// Limits are those that a request of this key for this model must pass: the platform's, the model's, the team's and the
-// key's, in this order. A request for an alias meets those of the alias and those of its target, m. It says nothing about
-// whether the key may use the model: see [Key.Allows].
-func (s *Snapshot) Limits(k *Key, asked, m *Model) []Limit {
-	if k == nil || k.Team == nil || m == nil {
-		return nil
+// Revoked says whether a key that was admitted by its id is revoked, or no longer there. A subject of an issuer is there as
+// long as its issuer is. What has expired is not revoked: what was admitted in time may finish.
+func (s *Snapshot) Revoked(id string) bool {
+	if k := s.byID[id]; k != nil {
+		return k.Revoked
 	}
-	shared := k.Team.limits[m.Name]
-	own := applying(k.limits, m.Name)
-	if len(own) == 0 {
-		return shared
-	}
-	return append(shared[:len(shared):len(shared)], own...)
+	issuer, _, subject := strings.Cut(id, subjectMark)
+	known := slices.ContainsFunc(s.issuers, func(i *Issuer) bool { return i.Name == issuer })
+	return !subject || !known || s.revokedSubjects[id]
 }
 
-// applying are the limits that a request for this model meets.
-func applying(limits []Limit, model string) []Limit {
-	var out []Limit
-	for _, l := range limits {
-		if l.Model == "" || l.Model == model {
-			out = append(out, l)
+// CutsRevoked says that what a revoked key still has running is cut; else it may finish.
+func (s *Snapshot) CutsRevoked() bool { return !s.finishRevoked }
+
+// Limits are those that a request of this key must pass which asks for a name and goes to a model: the platform's, the
+// model's, the team's and the key's, in this order, each once. They differ for an alias: it brings its own limits and those
+// of the model, and a limit that names either counts the request. It says nothing about whether the key may use the model:
+// see [Key.Allows].
+func (s *Snapshot) Limits(k *Key, asked, m *Model) []Limit {
+	if k == nil || k.Team == nil || asked == nil || m == nil {
+		return nil
+	}
+	r := route{asked, m}
+	shared, ok := k.Team.shared[r]
+	if !ok {
+		shared = s.sharedLimits(k.Team, asked, m)
+	}
+	own := 0
+	for i := range k.limits {
+		if r.meets(&k.limits[i]) {
+			own++
+		}
+	}
+	if own == 0 {
+		return shared
+	}
+	out := append(make([]Limit, 0, len(shared)+own), shared...)
+	return r.appendMet(out, k.limits)
+}
+
+// sharedLimits are those that all keys of a team meet: the platform's, the model's and the team's.
+func (s *Snapshot) sharedLimits(t *Team, asked, m *Model) []Limit {
+	r := route{asked, m}
+	out := r.appendMet(nil, s.platform)
+	out = append(out, asked.limits...)
+	if m.Name != asked.Name {
+		out = append(out, m.limits...)
+	}
+	return r.appendMet(out, t.limits)
+}
+
+// meets says whether a limit counts the request.
+func (r route) meets(l *Limit) bool {
+	return l.Model == "" || l.Model == r.asked.Name || l.Model == r.model.Name
+}
+
+func (r route) appendMet(out, limits []Limit) []Limit {
+	for i := range limits {
+		if r.meets(&limits[i]) {
+			out = append(out, limits[i])
 		}
 	}
 	return out

@@ -14,21 +14,21 @@ type Key struct {
 	Team    *Team
 	Revoked bool
 	Expires time.Time // the first moment at which it is refused; zero: never
-	// Networks from which it may be used; nil: all.
+	// Networks from which it may be used; nil: all. IPv4 is never written as IPv6: unmap an address before it is looked for.
 	Networks []netip.Prefix
 	Labels   map[string]string // for records; nothing is decided by them
 
 	hash   identity.Hash
-	narrow map[string]bool // nil: all of the team's models
+	narrow []string // names, or prefixes with a final *; nil: all of the team's models
 	limits []Limit
 }
 
-// Allows says whether the key may ask for the model. It looks at names only: see [Key.Refused] for the key itself.
+// Allows says whether the key may ask for the model. Who may ask for an alias may have what it stands for. It looks at names only: see [Key.Refused] for the key itself.
 func (k *Key) Allows(m *Model) bool {
 	if k == nil || k.Team == nil || m == nil || !k.Team.allowed[m.Name] {
 		return false
 	}
-	return k.narrow == nil || k.narrow[m.Name]
+	return k.narrow == nil || anyMatches(k.narrow, m.Name)
 }
 
 // Refused is why the key is refused at this moment: "revoked", "expired", or "" for a key in order.
@@ -46,14 +46,19 @@ func (k *Key) Refused(now time.Time) (reason string) {
 type Team struct {
 	Name string
 
-	models  []*Model // what it may use, sorted by name
+	models  []*Model // what it may ask for, sorted by name
 	allowed map[string]bool
-	limits  map[string][]Limit // by model: the platform's, the model's and the team's own
+	limits  []Limit
+	shared  map[route][]Limit // what all its keys meet; see Snapshot.sharedLimits
 }
+
+// route is what a request asks for, and the model that it goes to; the same, but for an alias.
+type route struct{ asked, model *Model }
 
 // Model is a name that requests ask for, and the endpoint that serves it.
 //
-// An alias has targets in place of an endpoint: each request for it is one for one of them.
+// An alias has targets in place of an endpoint: each request for it goes to one of them. The name that is asked for
+// decides whether it is permitted; the target decides everything else.
 type Model struct {
 	Name     string
 	Endpoint *Endpoint // nil: an alias
@@ -97,20 +102,6 @@ type Tokens struct {
 	OutputMost int64
 	// CachedWeight is what a prompt token counts that the engine had in its cache, from 0 to 1; default 1.
 	CachedWeight float64
-}
-
-// Issuer signs JWTs that stand for keys.
-type Issuer struct {
-	Name      string // for records and counters
-	Issuer    string // the claim iss
-	Audience  string // one of the claim aud
-	JWKSFile  string // where its keys are: a file, or else
-	JWKSURL   string // an https address
-	TeamClaim string // names the team; default "team"
-	// ModelsClaim lists what narrows the team's models, as a key's models do; empty: nothing does.
-	ModelsClaim string
-
-	limits []Limit // of each subject
 }
 
 // Endpoint is a pool of workers that serve one model, which may have several names.

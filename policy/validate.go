@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
-	"github.com/spokegate/spokegate/identity"
 )
 
 // checker says what is wrong with a set. It knows nothing of files: a problem carries the message that it is about, and
@@ -15,16 +14,18 @@ import (
 // error more often than a plan, and would show only as refusals to people who did nothing wrong.
 type checker struct {
 	problems  Problems
-	models    map[string]bool
+	models    map[string]bool // those with an endpoint, and aliases
+	aliases   map[string]bool
 	endpoints map[string]bool
 	teams     map[string]*policyv1.Team
 }
 
 // spot is a place in a set.
 type spot struct {
-	owner any    // pointer to a message; nil: the set
-	field string // by its YAML key; "": the owner itself
-	index int    // of an element; -1: all of the field
+	owner  any    // pointer to a message; nil: the set
+	field  string // by its YAML key; "": the owner itself
+	member string // of a field whose keys are the user's own; "": all of the field
+	index  int    // of an element; -1: all of the field
 }
 
 func (c *checker) add(owner any, path, field string, index int, format string, args ...any) {
@@ -35,13 +36,13 @@ func (c *checker) add(owner any, path, field string, index int, format string, a
 	if index >= 0 {
 		full = fmt.Sprintf("%s[%d]", full, index)
 	}
-	c.problems = append(c.problems, Problem{Path: full, Text: fmt.Sprintf(format, args...), at: spot{owner, field, index}})
+	c.problems = append(c.problems, Problem{Path: full, Text: fmt.Sprintf(format, args...), at: spot{owner: owner, field: field, index: index}})
 }
 
 // set checks everything. keys are those of the set's shards, in the order in which messages shall count them.
 func (c *checker) set(set *policyv1.Set, keys []*policyv1.Key) {
 	c.index(set)
-	c.eachLimits(set.GetPlatform(), "platform", set.GetPlatform().GetLimits())
+	c.platform(set.GetPlatform())
 	seen := map[string]bool{}
 	for i, m := range set.GetModels() {
 		c.model(m, label("models", m.GetName(), i), seen)
@@ -55,12 +56,17 @@ func (c *checker) set(set *policyv1.Set, keys []*policyv1.Key) {
 		c.team(t, label("teams", t.GetName(), i), seen)
 	}
 	c.keys(keys)
+	c.issuers(set.GetIssuers())
 }
 
 func (c *checker) index(set *policyv1.Set) {
-	c.models, c.endpoints, c.teams = map[string]bool{}, map[string]bool{}, map[string]*policyv1.Team{}
+	c.models, c.aliases = map[string]bool{}, map[string]bool{}
+	c.endpoints, c.teams = map[string]bool{}, map[string]*policyv1.Team{}
 	for _, m := range set.GetModels() {
 		c.models[m.GetName()] = true
+		if len(m.GetTargets()) > 0 {
+			c.aliases[m.GetName()] = true
+		}
 	}
 	for _, e := range set.GetEndpoints() {
 		c.endpoints[e.GetName()] = true
@@ -76,26 +82,6 @@ func (c *checker) once(owner any, path, field, name string, seen map[string]bool
 		c.add(owner, path, field, -1, "%s is taken by another before it", quote(name))
 	}
 	seen[name] = true
-}
-
-func (c *checker) model(m *policyv1.Model, path string, seen map[string]bool) {
-	if bad := badModel(m.GetName()); bad != "" {
-		c.add(m, path, "name", -1, "%s", bad)
-	}
-	c.once(m, path, "name", m.GetName(), seen)
-	switch name := m.GetEndpoint(); {
-	case name == "":
-		c.add(m, path, "endpoint", -1, "is missing; want the name of an endpoint")
-	case !c.endpoints[name]:
-		c.add(m, path, "endpoint", -1, "there is no endpoint %s", quote(name))
-	}
-	for i, l := range m.GetLimits() {
-		if l.GetModel() != "" {
-			c.add(l, fmt.Sprintf("%s.limits[%d]", path, i), "model", -1, "a model's limit counts that model; leave this out")
-			return
-		}
-	}
-	c.eachLimits(m, path, m.GetLimits())
 }
 
 func (c *checker) endpoint(e *policyv1.Endpoint, path string, seen map[string]bool) {
@@ -150,59 +136,4 @@ func matchesAny(pattern string, models map[string]bool) bool {
 		}
 	}
 	return false
-}
-
-func (c *checker) keys(keys []*policyv1.Key) {
-	ids, hashes := map[string]bool{}, map[identity.Hash]string{}
-	for i, k := range keys {
-		path := label("keys", k.GetId(), i)
-		if bad := badID(k.GetId()); bad != "" {
-			c.add(k, path, "id", -1, "%s", bad)
-		}
-		c.once(k, path, "id", k.GetId(), ids)
-		c.hash(k, path, hashes)
-		c.owner(k, path)
-		if t := k.GetExpiresAt(); t != nil && (t.CheckValid() != nil || t.GetSeconds() <= 0) {
-			// The year 1 would read as "never": see Key.Expires.
-			c.add(k, path, "expires", -1, "want a time after 1970")
-		}
-		c.eachLimits(k, path, k.GetLimits())
-	}
-}
-
-func (c *checker) hash(k *policyv1.Key, path string, hashes map[identity.Hash]string) {
-	if len(k.GetSha256()) == 0 {
-		c.add(k, path, "sha256", -1, "is missing; want the hash that `spokegate key new` prints")
-		return
-	}
-	if len(k.GetSha256()) != len(identity.Hash{}) {
-		c.add(k, path, "sha256", -1, "is not a SHA-256: want 32 bytes")
-		return
-	}
-	h := identity.Hash(k.GetSha256())
-	if other, taken := hashes[h]; taken {
-		c.add(k, path, "sha256", -1, "this is also the hash of key %s; one secret can be one key only", quote(other))
-		return
-	}
-	hashes[h] = k.GetId()
-}
-
-// owner checks what a key takes from its team.
-func (c *checker) owner(k *policyv1.Key, path string) {
-	if k.GetTeam() == "" {
-		c.add(k, path, "team", -1, "is missing; want the name of a team")
-		return
-	}
-	t, ok := c.teams[k.GetTeam()]
-	if !ok {
-		c.add(k, path, "team", -1, "there is no team %s", quote(k.GetTeam()))
-		return
-	}
-	known := map[string]bool{}
-	for m := range c.models {
-		if len(k.GetModels()) > 0 && anyMatches(t.GetModels(), m) {
-			known[m] = true
-		}
-	}
-	c.patterns(k, path, k.GetModels(), known, "no model of team "+quote(k.GetTeam())+" matches %s")
 }

@@ -9,15 +9,20 @@ import (
 
 // Bounds of what a policy may ask for. They keep every later calculation far from overflow.
 const (
-	MaxRate    = 1e6                 // requests a second
-	MinRate    = 1e-5                // about one a day
-	MaxCount   = 1_000_000           // burst, concurrency
-	MaxRefill  = 31 * 24 * time.Hour // until a used-up burst is full again
-	MaxWeight  = 1000.0              // overlap weight, temperature
-	MinBlock   = 8                   // bytes of a block
-	MaxBlock   = 64 << 10
+	MaxRate   = 1e6                 // requests a second
+	MinRate   = 1e-5                // about one a day
+	MaxCount  = 1_000_000           // burst, concurrency
+	MaxRefill = 31 * 24 * time.Hour // until a used-up burst is full again
+	MaxWeight = 1000.0              // overlap weight, temperature
+	MinBlock  = 8                   // bytes of a block
+	MaxBlock  = 64 << 10
+	// MaxQuota bounds quotas of a minute, day or month. Redis counts in floating point, which is exact up to 2^53: with
+	// quotas below 2^50, the sum of what is used, what is reserved and what a request asks for stays there.
+	MaxQuota   = 1_000_000_000_000_000
 	defOverlap = 1.0
 	defBlock   = 64
+	defOutput  = 1024
+	defCached  = 1.0
 )
 
 // eachLimits checks the limits of one owner.
@@ -41,16 +46,35 @@ func (c *checker) limit(l *policyv1.Limit, path string) {
 	if l.GetModel() != "" && !c.models[l.GetModel()] {
 		c.add(l, path, "model", -1, "there is no model %s", quote(l.GetModel()))
 	}
-	if l.RequestsPerSecond == nil && l.Burst == nil && l.Concurrency == nil && l.TokensPerMinute == nil {
-		c.add(l, path, "", -1, "limits nothing; want requests_per_second, concurrency or both")
-	}
-	if l.TokensPerMinute != nil {
-		c.add(l, path, "tokens_per_minute", -1, "%s", noTokens)
+	quotas := c.quotas(l, path)
+	if l.RequestsPerSecond == nil && l.Burst == nil && l.Concurrency == nil && quotas == 0 {
+		c.add(l, path, "", -1, "limits nothing; want requests_per_second, concurrency, tokens_per_minute, or requests or tokens per_day or per_month")
 	}
 	c.rate(l, path)
 	if l.Concurrency != nil {
 		c.count(l, path, "concurrency", l.GetConcurrency())
 	}
+}
+
+// quotas is how many there are.
+func (c *checker) quotas(l *policyv1.Limit, path string) (n int) {
+	for _, q := range []struct {
+		field string
+		value *uint64
+	}{
+		{"tokens_per_minute", l.TokensPerMinute},
+		{"requests_per_day", l.RequestsPerDay}, {"tokens_per_day", l.TokensPerDay},
+		{"requests_per_month", l.RequestsPerMonth}, {"tokens_per_month", l.TokensPerMonth},
+	} {
+		if q.value == nil {
+			continue
+		}
+		n++
+		if *q.value < 1 || *q.value > MaxQuota {
+			c.add(l, path, q.field, -1, "want a whole number from 1 to %d; to let nothing pass, revoke the key or take the model out", uint64(MaxQuota))
+		}
+	}
+	return n
 }
 
 func (c *checker) rate(l *policyv1.Limit, path string) {
@@ -70,7 +94,7 @@ func (c *checker) rate(l *policyv1.Limit, path string) {
 	}
 }
 
-func (c *checker) count(l *policyv1.Limit, path, field string, n uint32) bool {
+func (c *checker) count(l any, path, field string, n uint32) bool {
 	ok := n >= 1 && n <= MaxCount
 	if !ok {
 		c.add(l, path, field, -1, "want a whole number from 1 to %d", MaxCount)

@@ -24,6 +24,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// OnRevoke: what becomes of requests that a key has running when it is revoked.
+type OnRevoke int32
+
+const (
+	// As ON_REVOKE_CUT.
+	OnRevoke_ON_REVOKE_UNSPECIFIED OnRevoke = 0
+	OnRevoke_ON_REVOKE_CUT         OnRevoke = 1
+	OnRevoke_ON_REVOKE_FINISH      OnRevoke = 2
+)
+
+// Enum value maps for OnRevoke.
+var (
+	OnRevoke_name = map[int32]string{
+		0: "ON_REVOKE_UNSPECIFIED",
+		1: "ON_REVOKE_CUT",
+		2: "ON_REVOKE_FINISH",
+	}
+	OnRevoke_value = map[string]int32{
+		"ON_REVOKE_UNSPECIFIED": 0,
+		"ON_REVOKE_CUT":         1,
+		"ON_REVOKE_FINISH":      2,
+	}
+)
+
+func (x OnRevoke) Enum() *OnRevoke {
+	p := new(OnRevoke)
+	*p = x
+	return p
+}
+
+func (x OnRevoke) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnRevoke) Descriptor() protoreflect.EnumDescriptor {
+	return file_policy_v1_policy_proto_enumTypes[0].Descriptor()
+}
+
+func (OnRevoke) Type() protoreflect.EnumType {
+	return &file_policy_v1_policy_proto_enumTypes[0]
+}
+
+func (x OnRevoke) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnRevoke.Descriptor instead.
+func (OnRevoke) EnumDescriptor() ([]byte, []int) {
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{0}
+}
+
 // Revision closes a cut: everything before it in the stream belongs to it.
 type Revision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -105,6 +156,7 @@ type Set struct {
 	Endpoints     []*Endpoint            `protobuf:"bytes,4,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	Teams         []*Team                `protobuf:"bytes,5,rep,name=teams,proto3" json:"teams,omitempty"`
 	Keys          []*KeyShard            `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`
+	Issuers       []*Issuer              `protobuf:"bytes,7,rep,name=issuers,proto3" json:"issuers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +233,13 @@ func (x *Set) GetKeys() []*KeyShard {
 	return nil
 }
 
+func (x *Set) GetIssuers() []*Issuer {
+	if x != nil {
+		return x.Issuers
+	}
+	return nil
+}
+
 // Limit: each value that is present must pass. Counters are named by the owner of the limit and by model.
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -191,10 +250,14 @@ type Limit struct {
 	Burst             *uint32  `protobuf:"varint,3,opt,name=burst,proto3,oneof" json:"burst,omitempty"`
 	// Requests in flight.
 	Concurrency *uint32 `protobuf:"varint,4,opt,name=concurrency,proto3,oneof" json:"concurrency,omitempty"`
-	// Prompt and completion tokens a minute.
-	TokensPerMinute *uint64 `protobuf:"varint,5,opt,name=tokens_per_minute,json=tokensPerMinute,proto3,oneof" json:"tokens_per_minute,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Quotas of a calendar minute, day or month in UTC. Tokens are those of prompt and completion.
+	TokensPerMinute  *uint64 `protobuf:"varint,5,opt,name=tokens_per_minute,json=tokensPerMinute,proto3,oneof" json:"tokens_per_minute,omitempty"`
+	RequestsPerDay   *uint64 `protobuf:"varint,6,opt,name=requests_per_day,json=requestsPerDay,proto3,oneof" json:"requests_per_day,omitempty"`
+	TokensPerDay     *uint64 `protobuf:"varint,7,opt,name=tokens_per_day,json=tokensPerDay,proto3,oneof" json:"tokens_per_day,omitempty"`
+	RequestsPerMonth *uint64 `protobuf:"varint,8,opt,name=requests_per_month,json=requestsPerMonth,proto3,oneof" json:"requests_per_month,omitempty"`
+	TokensPerMonth   *uint64 `protobuf:"varint,9,opt,name=tokens_per_month,json=tokensPerMonth,proto3,oneof" json:"tokens_per_month,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Limit) Reset() {
@@ -262,9 +325,40 @@ func (x *Limit) GetTokensPerMinute() uint64 {
 	return 0
 }
 
+func (x *Limit) GetRequestsPerDay() uint64 {
+	if x != nil && x.RequestsPerDay != nil {
+		return *x.RequestsPerDay
+	}
+	return 0
+}
+
+func (x *Limit) GetTokensPerDay() uint64 {
+	if x != nil && x.TokensPerDay != nil {
+		return *x.TokensPerDay
+	}
+	return 0
+}
+
+func (x *Limit) GetRequestsPerMonth() uint64 {
+	if x != nil && x.RequestsPerMonth != nil {
+		return *x.RequestsPerMonth
+	}
+	return 0
+}
+
+func (x *Limit) GetTokensPerMonth() uint64 {
+	if x != nil && x.TokensPerMonth != nil {
+		return *x.TokensPerMonth
+	}
+	return 0
+}
+
 type Platform struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limits        []*Limit               `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Limits []*Limit               `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	// For models that do not say it themselves.
+	Tokens        *Tokens  `protobuf:"bytes,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	OnRevoke      OnRevoke `protobuf:"varint,3,opt,name=on_revoke,json=onRevoke,proto3,enum=spokegate.policy.v1.OnRevoke" json:"on_revoke,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,20 +400,95 @@ func (x *Platform) GetLimits() []*Limit {
 	return nil
 }
 
+func (x *Platform) GetTokens() *Tokens {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *Platform) GetOnRevoke() OnRevoke {
+	if x != nil {
+		return x.OnRevoke
+	}
+	return OnRevoke_ON_REVOKE_UNSPECIFIED
+}
+
+// Tokens: how tokens count towards limits of tokens.
+type Tokens struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The most that is reserved for an answer whose length is not known yet; default 1024.
+	OutputMost *uint32 `protobuf:"varint,1,opt,name=output_most,json=outputMost,proto3,oneof" json:"output_most,omitempty"`
+	// What a prompt token counts that the engine had in its cache, from 0 to 1; default 1.
+	CachedWeight  *float64 `protobuf:"fixed64,2,opt,name=cached_weight,json=cachedWeight,proto3,oneof" json:"cached_weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tokens) Reset() {
+	*x = Tokens{}
+	mi := &file_policy_v1_policy_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tokens) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tokens) ProtoMessage() {}
+
+func (x *Tokens) ProtoReflect() protoreflect.Message {
+	mi := &file_policy_v1_policy_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tokens.ProtoReflect.Descriptor instead.
+func (*Tokens) Descriptor() ([]byte, []int) {
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Tokens) GetOutputMost() uint32 {
+	if x != nil && x.OutputMost != nil {
+		return *x.OutputMost
+	}
+	return 0
+}
+
+func (x *Tokens) GetCachedWeight() float64 {
+	if x != nil && x.CachedWeight != nil {
+		return *x.CachedWeight
+	}
+	return 0
+}
+
 type Model struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The endpoint that serves it.
+	// The endpoint that serves it; empty for an alias.
 	Endpoint string `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// The platform's limits for this model; Limit.model must be empty.
-	Limits        []*Limit `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
+	// The platform's limits for requests by this name; Limit.model must be empty.
+	Limits []*Limit `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Of an alias, in place of an endpoint: the models that requests for it go to, by weight.
+	Targets []*Target `protobuf:"bytes,4,rep,name=targets,proto3" json:"targets,omitempty"`
+	// What the engine calls it; empty: the name.
+	EngineName string `protobuf:"bytes,5,opt,name=engine_name,json=engineName,proto3" json:"engine_name,omitempty"`
+	// Overrides the platform's, member by member.
+	Tokens        *Tokens `protobuf:"bytes,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_policy_v1_policy_proto_msgTypes[4]
+	mi := &file_policy_v1_policy_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +500,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[4]
+	mi := &file_policy_v1_policy_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +513,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{4}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Model) GetName() string {
@@ -368,6 +537,81 @@ func (x *Model) GetLimits() []*Limit {
 	return nil
 }
 
+func (x *Model) GetTargets() []*Target {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
+func (x *Model) GetEngineName() string {
+	if x != nil {
+		return x.EngineName
+	}
+	return ""
+}
+
+func (x *Model) GetTokens() *Tokens {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+type Target struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A model that is no alias.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Its share of the requests; default 1.
+	Weight        *uint32 `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Target) Reset() {
+	*x = Target{}
+	mi := &file_policy_v1_policy_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Target) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Target) ProtoMessage() {}
+
+func (x *Target) ProtoReflect() protoreflect.Message {
+	mi := &file_policy_v1_policy_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Target.ProtoReflect.Descriptor instead.
+func (*Target) Descriptor() ([]byte, []int) {
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Target) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Target) GetWeight() uint32 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -380,7 +624,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_policy_v1_policy_proto_msgTypes[5]
+	mi := &file_policy_v1_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +636,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[5]
+	mi := &file_policy_v1_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +649,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{5}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Endpoint) GetName() string {
@@ -443,7 +687,7 @@ type Routing struct {
 
 func (x *Routing) Reset() {
 	*x = Routing{}
-	mi := &file_policy_v1_policy_proto_msgTypes[6]
+	mi := &file_policy_v1_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +699,7 @@ func (x *Routing) String() string {
 func (*Routing) ProtoMessage() {}
 
 func (x *Routing) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[6]
+	mi := &file_policy_v1_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +712,7 @@ func (x *Routing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routing.ProtoReflect.Descriptor instead.
 func (*Routing) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{6}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Routing) GetOverlapWeight() float64 {
@@ -504,7 +748,7 @@ type Team struct {
 
 func (x *Team) Reset() {
 	*x = Team{}
-	mi := &file_policy_v1_policy_proto_msgTypes[7]
+	mi := &file_policy_v1_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +760,7 @@ func (x *Team) String() string {
 func (*Team) ProtoMessage() {}
 
 func (x *Team) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[7]
+	mi := &file_policy_v1_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +773,7 @@ func (x *Team) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Team.ProtoReflect.Descriptor instead.
 func (*Team) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{7}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Team) GetName() string {
@@ -564,7 +808,7 @@ type KeyShard struct {
 
 func (x *KeyShard) Reset() {
 	*x = KeyShard{}
-	mi := &file_policy_v1_policy_proto_msgTypes[8]
+	mi := &file_policy_v1_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +820,7 @@ func (x *KeyShard) String() string {
 func (*KeyShard) ProtoMessage() {}
 
 func (x *KeyShard) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[8]
+	mi := &file_policy_v1_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +833,7 @@ func (x *KeyShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyShard.ProtoReflect.Descriptor instead.
 func (*KeyShard) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{8}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *KeyShard) GetNumber() uint32 {
@@ -614,17 +858,21 @@ type Key struct {
 	// SHA-256 of the secret, 32 bytes.
 	Sha256 []byte `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Narrows the team's models; empty: all of the team's.
-	Models        []string               `protobuf:"bytes,4,rep,name=models,proto3" json:"models,omitempty"`
-	Limits        []*Limit               `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty"`
-	Revoked       bool                   `protobuf:"varint,6,opt,name=revoked,proto3" json:"revoked,omitempty"`
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Models    []string               `protobuf:"bytes,4,rep,name=models,proto3" json:"models,omitempty"`
+	Limits    []*Limit               `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty"`
+	Revoked   bool                   `protobuf:"varint,6,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// Networks from which it may be used, in CIDR notation or as an address; empty: all.
+	Networks []string `protobuf:"bytes,8,rep,name=networks,proto3" json:"networks,omitempty"`
+	// For records; nothing is decided by them.
+	Labels        map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_policy_v1_policy_proto_msgTypes[9]
+	mi := &file_policy_v1_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +884,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[9]
+	mi := &file_policy_v1_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +897,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{9}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Key) GetId() string {
@@ -701,6 +949,146 @@ func (x *Key) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Key) GetNetworks() []string {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+func (x *Key) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// Issuer signs JWTs that stand for keys.
+type Issuer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For records and counters.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The claim iss, exactly.
+	Issuer string `protobuf:"bytes,2,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	// One of the claim aud.
+	Audience string `protobuf:"bytes,3,opt,name=audience,proto3" json:"audience,omitempty"`
+	// Where its public keys are: exactly one of a file on the spoke and an https address.
+	JwksFile string `protobuf:"bytes,4,opt,name=jwks_file,json=jwksFile,proto3" json:"jwks_file,omitempty"`
+	JwksUrl  string `protobuf:"bytes,5,opt,name=jwks_url,json=jwksUrl,proto3" json:"jwks_url,omitempty"`
+	// The claim that names the team; empty: "team".
+	TeamClaim string `protobuf:"bytes,6,opt,name=team_claim,json=teamClaim,proto3" json:"team_claim,omitempty"`
+	// The claim that narrows the team's models, as Key.models does; empty: nothing does.
+	ModelsClaim string `protobuf:"bytes,7,opt,name=models_claim,json=modelsClaim,proto3" json:"models_claim,omitempty"`
+	// Teams that it may name; empty: all.
+	Teams []string `protobuf:"bytes,8,rep,name=teams,proto3" json:"teams,omitempty"`
+	// Of each subject by itself.
+	Limits []*Limit `protobuf:"bytes,9,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Subjects (the claim sub) that are refused.
+	RevokedSubjects []string `protobuf:"bytes,10,rep,name=revoked_subjects,json=revokedSubjects,proto3" json:"revoked_subjects,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Issuer) Reset() {
+	*x = Issuer{}
+	mi := &file_policy_v1_policy_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Issuer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Issuer) ProtoMessage() {}
+
+func (x *Issuer) ProtoReflect() protoreflect.Message {
+	mi := &file_policy_v1_policy_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Issuer.ProtoReflect.Descriptor instead.
+func (*Issuer) Descriptor() ([]byte, []int) {
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Issuer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Issuer) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *Issuer) GetAudience() string {
+	if x != nil {
+		return x.Audience
+	}
+	return ""
+}
+
+func (x *Issuer) GetJwksFile() string {
+	if x != nil {
+		return x.JwksFile
+	}
+	return ""
+}
+
+func (x *Issuer) GetJwksUrl() string {
+	if x != nil {
+		return x.JwksUrl
+	}
+	return ""
+}
+
+func (x *Issuer) GetTeamClaim() string {
+	if x != nil {
+		return x.TeamClaim
+	}
+	return ""
+}
+
+func (x *Issuer) GetModelsClaim() string {
+	if x != nil {
+		return x.ModelsClaim
+	}
+	return ""
+}
+
+func (x *Issuer) GetTeams() []string {
+	if x != nil {
+		return x.Teams
+	}
+	return nil
+}
+
+func (x *Issuer) GetLimits() []*Limit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Issuer) GetRevokedSubjects() []string {
+	if x != nil {
+		return x.RevokedSubjects
+	}
+	return nil
+}
+
 var File_policy_v1_policy_proto protoreflect.FileDescriptor
 
 const file_policy_v1_policy_proto_rawDesc = "" +
@@ -710,30 +1098,55 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x123\n" +
-	"\amade_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\"\xd0\x02\n" +
+	"\amade_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\"\x87\x03\n" +
 	"\x03Set\x129\n" +
 	"\brevision\x18\x01 \x01(\v2\x1d.spokegate.policy.v1.RevisionR\brevision\x129\n" +
 	"\bplatform\x18\x02 \x01(\v2\x1d.spokegate.policy.v1.PlatformR\bplatform\x122\n" +
 	"\x06models\x18\x03 \x03(\v2\x1a.spokegate.policy.v1.ModelR\x06models\x12;\n" +
 	"\tendpoints\x18\x04 \x03(\v2\x1d.spokegate.policy.v1.EndpointR\tendpoints\x12/\n" +
 	"\x05teams\x18\x05 \x03(\v2\x19.spokegate.policy.v1.TeamR\x05teams\x121\n" +
-	"\x04keys\x18\x06 \x03(\v2\x1d.spokegate.policy.v1.KeyShardR\x04keys\"\x8d\x02\n" +
+	"\x04keys\x18\x06 \x03(\v2\x1d.spokegate.policy.v1.KeyShardR\x04keys\x125\n" +
+	"\aissuers\x18\a \x03(\v2\x1b.spokegate.policy.v1.IssuerR\aissuers\"\x9d\x04\n" +
 	"\x05Limit\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x123\n" +
 	"\x13requests_per_second\x18\x02 \x01(\x01H\x00R\x11requestsPerSecond\x88\x01\x01\x12\x19\n" +
 	"\x05burst\x18\x03 \x01(\rH\x01R\x05burst\x88\x01\x01\x12%\n" +
 	"\vconcurrency\x18\x04 \x01(\rH\x02R\vconcurrency\x88\x01\x01\x12/\n" +
-	"\x11tokens_per_minute\x18\x05 \x01(\x04H\x03R\x0ftokensPerMinute\x88\x01\x01B\x16\n" +
+	"\x11tokens_per_minute\x18\x05 \x01(\x04H\x03R\x0ftokensPerMinute\x88\x01\x01\x12-\n" +
+	"\x10requests_per_day\x18\x06 \x01(\x04H\x04R\x0erequestsPerDay\x88\x01\x01\x12)\n" +
+	"\x0etokens_per_day\x18\a \x01(\x04H\x05R\ftokensPerDay\x88\x01\x01\x121\n" +
+	"\x12requests_per_month\x18\b \x01(\x04H\x06R\x10requestsPerMonth\x88\x01\x01\x12-\n" +
+	"\x10tokens_per_month\x18\t \x01(\x04H\aR\x0etokensPerMonth\x88\x01\x01B\x16\n" +
 	"\x14_requests_per_secondB\b\n" +
 	"\x06_burstB\x0e\n" +
 	"\f_concurrencyB\x14\n" +
-	"\x12_tokens_per_minute\">\n" +
+	"\x12_tokens_per_minuteB\x13\n" +
+	"\x11_requests_per_dayB\x11\n" +
+	"\x0f_tokens_per_dayB\x15\n" +
+	"\x13_requests_per_monthB\x13\n" +
+	"\x11_tokens_per_month\"\xaf\x01\n" +
 	"\bPlatform\x122\n" +
-	"\x06limits\x18\x01 \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\"k\n" +
+	"\x06limits\x18\x01 \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\x123\n" +
+	"\x06tokens\x18\x02 \x01(\v2\x1b.spokegate.policy.v1.TokensR\x06tokens\x12:\n" +
+	"\ton_revoke\x18\x03 \x01(\x0e2\x1d.spokegate.policy.v1.OnRevokeR\bonRevoke\"z\n" +
+	"\x06Tokens\x12$\n" +
+	"\voutput_most\x18\x01 \x01(\rH\x00R\n" +
+	"outputMost\x88\x01\x01\x12(\n" +
+	"\rcached_weight\x18\x02 \x01(\x01H\x01R\fcachedWeight\x88\x01\x01B\x0e\n" +
+	"\f_output_mostB\x10\n" +
+	"\x0e_cached_weight\"\xf8\x01\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x122\n" +
-	"\x06limits\x18\x03 \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\"y\n" +
+	"\x06limits\x18\x03 \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\x125\n" +
+	"\atargets\x18\x04 \x03(\v2\x1b.spokegate.policy.v1.TargetR\atargets\x12\x1f\n" +
+	"\vengine_name\x18\x05 \x01(\tR\n" +
+	"engineName\x123\n" +
+	"\x06tokens\x18\x06 \x01(\v2\x1b.spokegate.policy.v1.TokensR\x06tokens\"F\n" +
+	"\x06Target\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1b\n" +
+	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01B\t\n" +
+	"\a_weight\"y\n" +
 	"\bEndpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fallow_fields\x18\x02 \x03(\tR\vallowFields\x126\n" +
@@ -752,7 +1165,7 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"\x06limits\x18\x03 \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\"P\n" +
 	"\bKeyShard\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12,\n" +
-	"\x04keys\x18\x02 \x03(\v2\x18.spokegate.policy.v1.KeyR\x04keys\"\xe2\x01\n" +
+	"\x04keys\x18\x02 \x03(\v2\x18.spokegate.policy.v1.KeyR\x04keys\"\xf7\x02\n" +
 	"\x03Key\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04team\x18\x02 \x01(\tR\x04team\x12\x16\n" +
@@ -761,7 +1174,29 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"\x06limits\x18\x05 \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\x12\x18\n" +
 	"\arevoked\x18\x06 \x01(\bR\arevoked\x129\n" +
 	"\n" +
-	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAtB7Z5github.com/spokegate/spokegate/api/policy/v1;policyv1b\x06proto3"
+	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1a\n" +
+	"\bnetworks\x18\b \x03(\tR\bnetworks\x12<\n" +
+	"\x06labels\x18\t \x03(\v2$.spokegate.policy.v1.Key.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x02\n" +
+	"\x06Issuer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06issuer\x18\x02 \x01(\tR\x06issuer\x12\x1a\n" +
+	"\baudience\x18\x03 \x01(\tR\baudience\x12\x1b\n" +
+	"\tjwks_file\x18\x04 \x01(\tR\bjwksFile\x12\x19\n" +
+	"\bjwks_url\x18\x05 \x01(\tR\ajwksUrl\x12\x1d\n" +
+	"\n" +
+	"team_claim\x18\x06 \x01(\tR\tteamClaim\x12!\n" +
+	"\fmodels_claim\x18\a \x01(\tR\vmodelsClaim\x12\x14\n" +
+	"\x05teams\x18\b \x03(\tR\x05teams\x122\n" +
+	"\x06limits\x18\t \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\x12)\n" +
+	"\x10revoked_subjects\x18\n" +
+	" \x03(\tR\x0frevokedSubjects*N\n" +
+	"\bOnRevoke\x12\x19\n" +
+	"\x15ON_REVOKE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rON_REVOKE_CUT\x10\x01\x12\x14\n" +
+	"\x10ON_REVOKE_FINISH\x10\x02B7Z5github.com/spokegate/spokegate/api/policy/v1;policyv1b\x06proto3"
 
 var (
 	file_policy_v1_policy_proto_rawDescOnce sync.Once
@@ -775,40 +1210,53 @@ func file_policy_v1_policy_proto_rawDescGZIP() []byte {
 	return file_policy_v1_policy_proto_rawDescData
 }
 
-var file_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_policy_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_policy_v1_policy_proto_goTypes = []any{
-	(*Revision)(nil),              // 0: spokegate.policy.v1.Revision
-	(*Set)(nil),                   // 1: spokegate.policy.v1.Set
-	(*Limit)(nil),                 // 2: spokegate.policy.v1.Limit
-	(*Platform)(nil),              // 3: spokegate.policy.v1.Platform
-	(*Model)(nil),                 // 4: spokegate.policy.v1.Model
-	(*Endpoint)(nil),              // 5: spokegate.policy.v1.Endpoint
-	(*Routing)(nil),               // 6: spokegate.policy.v1.Routing
-	(*Team)(nil),                  // 7: spokegate.policy.v1.Team
-	(*KeyShard)(nil),              // 8: spokegate.policy.v1.KeyShard
-	(*Key)(nil),                   // 9: spokegate.policy.v1.Key
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(OnRevoke)(0),                 // 0: spokegate.policy.v1.OnRevoke
+	(*Revision)(nil),              // 1: spokegate.policy.v1.Revision
+	(*Set)(nil),                   // 2: spokegate.policy.v1.Set
+	(*Limit)(nil),                 // 3: spokegate.policy.v1.Limit
+	(*Platform)(nil),              // 4: spokegate.policy.v1.Platform
+	(*Tokens)(nil),                // 5: spokegate.policy.v1.Tokens
+	(*Model)(nil),                 // 6: spokegate.policy.v1.Model
+	(*Target)(nil),                // 7: spokegate.policy.v1.Target
+	(*Endpoint)(nil),              // 8: spokegate.policy.v1.Endpoint
+	(*Routing)(nil),               // 9: spokegate.policy.v1.Routing
+	(*Team)(nil),                  // 10: spokegate.policy.v1.Team
+	(*KeyShard)(nil),              // 11: spokegate.policy.v1.KeyShard
+	(*Key)(nil),                   // 12: spokegate.policy.v1.Key
+	(*Issuer)(nil),                // 13: spokegate.policy.v1.Issuer
+	nil,                           // 14: spokegate.policy.v1.Key.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_policy_v1_policy_proto_depIdxs = []int32{
-	10, // 0: spokegate.policy.v1.Revision.made_at:type_name -> google.protobuf.Timestamp
-	0,  // 1: spokegate.policy.v1.Set.revision:type_name -> spokegate.policy.v1.Revision
-	3,  // 2: spokegate.policy.v1.Set.platform:type_name -> spokegate.policy.v1.Platform
-	4,  // 3: spokegate.policy.v1.Set.models:type_name -> spokegate.policy.v1.Model
-	5,  // 4: spokegate.policy.v1.Set.endpoints:type_name -> spokegate.policy.v1.Endpoint
-	7,  // 5: spokegate.policy.v1.Set.teams:type_name -> spokegate.policy.v1.Team
-	8,  // 6: spokegate.policy.v1.Set.keys:type_name -> spokegate.policy.v1.KeyShard
-	2,  // 7: spokegate.policy.v1.Platform.limits:type_name -> spokegate.policy.v1.Limit
-	2,  // 8: spokegate.policy.v1.Model.limits:type_name -> spokegate.policy.v1.Limit
-	6,  // 9: spokegate.policy.v1.Endpoint.routing:type_name -> spokegate.policy.v1.Routing
-	2,  // 10: spokegate.policy.v1.Team.limits:type_name -> spokegate.policy.v1.Limit
-	9,  // 11: spokegate.policy.v1.KeyShard.keys:type_name -> spokegate.policy.v1.Key
-	2,  // 12: spokegate.policy.v1.Key.limits:type_name -> spokegate.policy.v1.Limit
-	10, // 13: spokegate.policy.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	15, // 0: spokegate.policy.v1.Revision.made_at:type_name -> google.protobuf.Timestamp
+	1,  // 1: spokegate.policy.v1.Set.revision:type_name -> spokegate.policy.v1.Revision
+	4,  // 2: spokegate.policy.v1.Set.platform:type_name -> spokegate.policy.v1.Platform
+	6,  // 3: spokegate.policy.v1.Set.models:type_name -> spokegate.policy.v1.Model
+	8,  // 4: spokegate.policy.v1.Set.endpoints:type_name -> spokegate.policy.v1.Endpoint
+	10, // 5: spokegate.policy.v1.Set.teams:type_name -> spokegate.policy.v1.Team
+	11, // 6: spokegate.policy.v1.Set.keys:type_name -> spokegate.policy.v1.KeyShard
+	13, // 7: spokegate.policy.v1.Set.issuers:type_name -> spokegate.policy.v1.Issuer
+	3,  // 8: spokegate.policy.v1.Platform.limits:type_name -> spokegate.policy.v1.Limit
+	5,  // 9: spokegate.policy.v1.Platform.tokens:type_name -> spokegate.policy.v1.Tokens
+	0,  // 10: spokegate.policy.v1.Platform.on_revoke:type_name -> spokegate.policy.v1.OnRevoke
+	3,  // 11: spokegate.policy.v1.Model.limits:type_name -> spokegate.policy.v1.Limit
+	7,  // 12: spokegate.policy.v1.Model.targets:type_name -> spokegate.policy.v1.Target
+	5,  // 13: spokegate.policy.v1.Model.tokens:type_name -> spokegate.policy.v1.Tokens
+	9,  // 14: spokegate.policy.v1.Endpoint.routing:type_name -> spokegate.policy.v1.Routing
+	3,  // 15: spokegate.policy.v1.Team.limits:type_name -> spokegate.policy.v1.Limit
+	12, // 16: spokegate.policy.v1.KeyShard.keys:type_name -> spokegate.policy.v1.Key
+	3,  // 17: spokegate.policy.v1.Key.limits:type_name -> spokegate.policy.v1.Limit
+	15, // 18: spokegate.policy.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	14, // 19: spokegate.policy.v1.Key.labels:type_name -> spokegate.policy.v1.Key.LabelsEntry
+	3,  // 20: spokegate.policy.v1.Issuer.limits:type_name -> spokegate.policy.v1.Limit
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_policy_v1_policy_proto_init() }
@@ -817,19 +1265,22 @@ func file_policy_v1_policy_proto_init() {
 		return
 	}
 	file_policy_v1_policy_proto_msgTypes[2].OneofWrappers = []any{}
+	file_policy_v1_policy_proto_msgTypes[4].OneofWrappers = []any{}
 	file_policy_v1_policy_proto_msgTypes[6].OneofWrappers = []any{}
+	file_policy_v1_policy_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policy_v1_policy_proto_rawDesc), len(file_policy_v1_policy_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   10,
+			NumEnums:      1,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_policy_v1_policy_proto_goTypes,
 		DependencyIndexes: file_policy_v1_policy_proto_depIdxs,
+		EnumInfos:         file_policy_v1_policy_proto_enumTypes,
 		MessageInfos:      file_policy_v1_policy_proto_msgTypes,
 	}.Build()
 	File_policy_v1_policy_proto = out.File

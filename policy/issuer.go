@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+)
+
+// Issuer signs JWTs that stand for keys.
+type Issuer struct {
+	Name      string // for records and counters
+	Issuer    string // the claim iss
+	Audience  string // one of the claim aud
+	JWKSFile  string // where its keys are: a file, or else
+	JWKSURL   string // an https address
+	TeamClaim string // names the team; default "team"
+	// ModelsClaim lists what narrows the team's models, as a key's models do; empty: nothing does.
+	ModelsClaim string
+
+	teams  map[string]bool // that it may name; nil: all
+	limits []Limit         // of each subject, without the owner and the counter's name
+}
+
+const defTeamClaim = "team"
+
+func (b *builder) issuersOf(list []*policyv1.Issuer) {
+	for _, i := range list {
+		out := &Issuer{
+			Name: i.GetName(), Issuer: i.GetIssuer(), Audience: i.GetAudience(), JWKSFile: i.GetJwksFile(), JWKSURL: i.GetJwksUrl(),
+			TeamClaim: cmp.Or(i.GetTeamClaim(), defTeamClaim), ModelsClaim: i.GetModelsClaim(),
+			limits: compileLimits(KeyLevel, "", i.GetLimits()),
+		}
+		if len(i.GetTeams()) > 0 {
+			out.teams = map[string]bool{}
+		}
+		for _, t := range i.GetTeams() {
+			out.teams[t] = true
+		}
+		for _, s := range i.GetRevokedSubjects() {
+			b.revokedSubjects[SubjectID(i.GetName(), s)] = true
+		}
+		b.issuers = append(b.issuers, out)
+	}
+	slices.SortFunc(b.issuers, func(x, y *Issuer) int { return cmp.Compare(x.Name, y.Name) })
+}
+
+// Issuers are those whose JWTs stand for keys, sorted by name.
+func (s *Snapshot) Issuers() []*Issuer { return s.issuers }
+
+// subjectMark stands between an issuer and its subject. No key of a policy has it in its id, and no issuer in its name.
+const subjectMark = ":"
+
+// SubjectID is the key id of an issuer's subject: ISSUER:SUBJECT where the subject could be a key's id itself, else
+// ISSUER:~ and 40 hex digits of its SHA-256. It is safe wherever a key's id is, the same from revision to revision, and no
+// other subject's or key's.
+func SubjectID(issuer, subject string) string {
+	if validID(subject) {
+		return issuer + subjectMark + subject
+	}
+	sum := sha256.Sum256([]byte(subject))
+	return issuer + subjectMark + "~" + hex.EncodeToString(sum[:20])
+}
+
+// Subject is the key that a verified JWT of an issuer of this snapshot stands for: of the team that it names, narrowed to
+// models where narrow is not nil (an empty one leaves nothing), with limits of its own. Nil: there is no subject, or no
+// such team that the issuer may name. Expiry and networks are none: the JWT has its own. It may be revoked, as every key.
+// It keeps narrow.
+func (s *Snapshot) Subject(i *Issuer, subject, team string, narrow []string) *Key {
+	t := s.teams[team]
+	if i == nil || subject == "" || t == nil || i.teams != nil && !i.teams[team] {
+		return nil
+	}
+	k := &Key{ID: SubjectID(i.Name, subject), Team: t, narrow: narrow}
+	k.Revoked = s.revokedSubjects[k.ID]
+	if len(i.limits) > 0 {
+		k.limits = slices.Clone(i.limits)
+	}
+	for n := range k.limits {
+		l := &k.limits[n]
+		l.Owner, l.ID = k.ID, counter(KeyLevel, k.ID, l.Model)
+	}
+	return k
+}
