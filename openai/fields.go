@@ -16,10 +16,11 @@ func (t *taker) field(name string, v Span) *Error {
 	case "stream_options":
 		return t.streamOptions(v)
 	case "n":
-		return t.choices(v)
+		return t.choices(name, v, &r.n)
+	case "best_of":
+		return t.choices(name, v, &r.bestOf)
 	case "max_tokens", "max_completion_tokens", "max_output_tokens":
-		_, _, err := t.integer(name, v)
-		return err
+		return t.limit(name, v)
 	case "background":
 		return t.background(v)
 	}
@@ -63,15 +64,25 @@ func (t *taker) background(v Span) *Error {
 	return nil
 }
 
-func (t *taker) choices(v Span) *Error {
-	n, given, err := t.integer("n", v)
+func (t *taker) choices(name string, v Span, to *int64) *Error {
+	n, given, err := t.integer(name, v)
 	if err != nil || !given {
 		return err
 	}
 	if n < 1 || n > MaxN {
-		return t.s.failAt(v.Start, "n", fmt.Sprintf("n must be 1 to %d", MaxN))
+		return t.s.failAt(v.Start, name, fmt.Sprintf("%s must be 1 to %d", name, MaxN))
 	}
+	*to = n
 	return nil
+}
+
+// limit reads a limit of generated tokens. One of another operation is read too: an engine may be strict about it.
+func (t *taker) limit(name string, v Span) *Error {
+	n, given, err := t.integer(name, v)
+	if err == nil && given && t.r.Op.limits(name) {
+		t.r.limit, t.r.limited = max(t.r.limit, n), true
+	}
+	return err
 }
 
 // integer reads digits alone: 1e3, 3.0 and -0 are numbers that parsers disagree about.
@@ -96,7 +107,7 @@ func (t *taker) streamOptions(v Span) *Error {
 	}
 	var seen names
 	inner := &scanner{b: t.s.b[:v.End], i: v.Start}
-	return inner.members(2, func(key, value Span) *Error {
+	return inner.members(2, 0, func(key, value Span) *Error {
 		name, err := seen.add(inner, key)
 		if err != nil {
 			return err

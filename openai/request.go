@@ -5,8 +5,19 @@ type Request struct {
 	Op           Op
 	Model        string
 	Stream       bool
-	IncludeUsage bool     // stream_options.include_usage is true
-	Members      []Member // the top level, in order, whole
+	IncludeUsage bool       // stream_options.include_usage is true
+	Members      []Member   // the top level, in order, whole
+	Prompt       PromptSize // how much there is to read
+
+	// Remote says that the request names something, other than a data: URL, that an engine would fetch: an image by its
+	// address, a file, a tool server. Whoever may name an address lets the engine's network be reached through it. What a
+	// tool was called with, the tools' schemas and the client's own metadata are not looked at; all else is, at any depth.
+	Remote bool
+
+	limit     int64 // of generated tokens for each choice
+	limited   bool
+	n, bestOf int64 // 0: not given
+	prompts   int64 // in a list of prompts
 }
 
 // Member is one name and value of the body's top level.
@@ -28,3 +39,6 @@ func (r *Request) Get(name string) (Span, bool) {
 	}
 	return Span{}, false
 }
+
+// Fetches is Remote.
+func (r *Request) Fetches([]byte) bool { return r.Remote }

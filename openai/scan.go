@@ -17,12 +17,12 @@ const (
 //   - has two keys at the top level or in stream_options that are equal after unescaping and Unicode simple case folding, or
 //     one that differs only in case from a name that the API or an engine knows, or one with a lone surrogate;
 //   - has no model, or one that is not a string of 1 to MaxName bytes without lone surrogates;
-//   - has a stream that is not a boolean, a max_tokens, max_completion_tokens, max_output_tokens or n that is not an integer
-//     written as digits, an n outside 1 to MaxN, or a stream_options that is not an object of the booleans include_usage and
+//   - has a stream that is not a boolean, a max_tokens, max_completion_tokens, max_output_tokens, n or best_of that is not an
+//     integer written as digits, an n or best_of outside 1 to MaxN, or a stream_options that is not an object of the booleans include_usage and
 //     include_obfuscation;
 //   - asks to be answered in the background, where nobody could count it.
 //
-// null stands for "not given" in stream, stream_options, n, background and the token limits, as the API documents it; never
+// null stands for "not given" in stream, stream_options, n, best_of, background and the token limits, as the API documents it; never
 // in model. Deeper levels must be valid JSON; what they say is between client and engine.
 func Scan(op Op, body []byte) (*Request, *Error) {
 	s := &scanner{b: body}
@@ -34,7 +34,7 @@ func Scan(op Op, body []byte) (*Request, *Error) {
 		return nil, s.fail("", "the body must be one JSON object, found "+s.found())
 	}
 	t := taker{s: s, r: r}
-	if err := s.members(1, t.take); err != nil {
+	if err := s.members(1, top, t.take); err != nil {
 		return nil, err
 	}
 	if s.space(); s.i < len(body) {
@@ -43,6 +43,7 @@ func Scan(op Op, body []byte) (*Request, *Error) {
 	if r.Model == "" {
 		return nil, InvalidBody("model", "Invalid request body: you must name a model.")
 	}
+	r.Prompt, r.Remote, r.prompts = s.prompt, s.remote, s.prompts
 	return r, nil
 }
 

@@ -2,13 +2,19 @@ package openai
 
 import (
 	"fmt"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// scanner checks JSON by the letter of RFC 8259. It moves forward only, and allocates nothing but an error.
+// scanner checks JSON by the letter of RFC 8259, and notes what it says on the way. It moves forward only, and allocates
+// nothing but an error.
 type scanner struct {
 	b []byte
 	i int
+
+	prompt  PromptSize
+	prompts int64 // in a list of prompts
+	remote  bool
 }
 
 // peek returns the next byte, 0 at the end (0 is no part of JSON).
@@ -26,15 +32,23 @@ func (s *scanner) space() byte {
 }
 
 // value checks the value that starts here. depth is the number of containers around it.
-func (s *scanner) value(depth int) *Error {
+func (s *scanner) value(depth int, at place) *Error {
 	switch c := s.peek(); {
 	case c == '"':
-		return s.str()
+		start := s.i + 1
+		size, err := s.str()
+		if at != 0 && err == nil {
+			s.took(at, s.b[start:s.i-1], size)
+		}
+		return err
 	case c == '{':
-		return s.members(depth+1, nil)
+		return s.members(depth+1, at, nil)
 	case c == '[':
-		return s.elements(depth + 1)
+		return s.elements(depth+1, at)
 	case c == '-' || '0' <= c && c <= '9':
+		if at&counted != 0 {
+			s.prompt.Tokens++
+		}
 		return s.number()
 	case c == 't':
 		return s.literal("true")
@@ -47,7 +61,7 @@ func (s *scanner) value(depth int) *Error {
 }
 
 // members checks the object that starts here and calls take, if given, after each of its members.
-func (s *scanner) members(depth int, take func(key, value Span) *Error) *Error {
+func (s *scanner) members(depth int, at place, take func(key, value Span) *Error) *Error {
 	if depth > MaxDepth {
 		return s.tooDeep()
 	}
@@ -57,7 +71,7 @@ func (s *scanner) members(depth int, take func(key, value Span) *Error) *Error {
 		return nil
 	}
 	for {
-		if err := s.member(depth, take); err != nil {
+		if err := s.member(depth, at, take); err != nil {
 			return err
 		}
 		switch s.space() {
@@ -73,12 +87,12 @@ func (s *scanner) members(depth int, take func(key, value Span) *Error) *Error {
 	}
 }
 
-func (s *scanner) member(depth int, take func(key, value Span) *Error) *Error {
+func (s *scanner) member(depth int, at place, take func(key, value Span) *Error) *Error {
 	if s.peek() != '"' {
 		return s.fail("", "expected a key, found "+s.found())
 	}
 	key := Span{Start: s.i}
-	if err := s.str(); err != nil {
+	if _, err := s.str(); err != nil {
 		return err
 	}
 	key.End = s.i
@@ -88,15 +102,22 @@ func (s *scanner) member(depth int, take func(key, value Span) *Error) *Error {
 	s.i++
 	s.space()
 	value := Span{Start: s.i}
-	if err := s.value(depth); err != nil || take == nil {
+	at = s.memberAt(at, s.b[key.Start+1:key.End-1])
+	if err := s.value(depth, at&^verbatim); err != nil {
 		return err
 	}
 	value.End = s.i
+	if at&verbatim != 0 {
+		s.prompt.Text += int64(value.End - value.Start)
+	}
+	if take == nil {
+		return nil
+	}
 	return take(key, value)
 }
 
 // elements checks the array that starts here.
-func (s *scanner) elements(depth int) *Error {
+func (s *scanner) elements(depth int, at place) *Error {
 	if depth > MaxDepth {
 		return s.tooDeep()
 	}
@@ -105,8 +126,11 @@ func (s *scanner) elements(depth int) *Error {
 		s.i++
 		return nil
 	}
-	for {
-		if err := s.value(depth); err != nil {
+	for each := at.element(); ; {
+		if c := s.peek(); at&several != 0 && (c == '"' || c == '[') {
+			s.prompts++
+		}
+		if err := s.value(depth, each); err != nil {
 			return err
 		}
 		switch s.space() {
@@ -122,9 +146,9 @@ func (s *scanner) elements(depth int) *Error {
 	}
 }
 
-// str checks the string that starts here.
-func (s *scanner) str() *Error {
-	start, ascii := s.i, true
+// str checks the string that starts here, and returns how many bytes it decodes to.
+func (s *scanner) str() (size int, err *Error) {
+	start, ascii, saved := s.i, true, 0
 	for s.i++; ; {
 		stop, high := stringStop(s.b, s.i)
 		ascii = ascii && !high
@@ -133,35 +157,41 @@ func (s *scanner) str() *Error {
 		case c == '"':
 			s.i++
 			if ascii || utf8.Valid(s.b[start:s.i]) {
-				return nil
+				return s.i - start - 2 - saved, nil
 			}
-			return s.notUTF8(start)
+			return 0, s.notUTF8(start)
 		case c == '\\':
-			if err := s.escape(); err != nil {
-				return err
+			less, err := s.escape()
+			if err != nil {
+				return 0, err
 			}
+			saved += less
 		case s.i == len(s.b):
-			return s.failAt(start, "", "a string that does not end")
+			return 0, s.failAt(start, "", "a string that does not end")
 		default:
-			return s.fail("", "a control character in a string")
+			return 0, s.fail("", "a control character in a string")
 		}
 	}
 }
 
-// escape checks the escape sequence that starts here.
-func (s *scanner) escape() *Error {
+// escape checks the escape sequence that starts here, and returns how much longer it is than what it stands for.
+func (s *scanner) escape() (saved int, err *Error) {
 	if s.i+1 < len(s.b) {
 		switch s.b[s.i+1] {
 		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 			s.i += 2
-			return nil
+			return 1, nil
 		}
 	}
-	if _, ok := hex4(s.b[s.i:]); ok {
-		s.i += 6
-		return nil
+	r, ok := hex4(s.b[s.i:])
+	if !ok {
+		return 0, s.fail("", "a bad escape sequence")
 	}
-	return s.fail("", "a bad escape sequence")
+	s.i += 6
+	if utf16.IsSurrogate(r) { // two of them make four bytes; one alone is rare
+		return 4, nil
+	}
+	return 6 - utf8.RuneLen(r), nil
 }
 
 // number checks the number that starts here.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestFetches(t *testing.T) {
+func TestRemote(t *testing.T) {
 	big := strings.Repeat("QUJD", 100_000)
 	for name, c := range map[string]struct {
 		op   Op
@@ -57,7 +57,7 @@ func TestFetches(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got := req.Fetches([]byte(c.body)); got != c.want {
+		if got := req.Remote; got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -69,31 +69,15 @@ func deep(v string) string {
 	return strings.Repeat(`{"a":[`, n) + v + strings.Repeat(`]}`, n)
 }
 
-// TestFetchesReadsOnce: the work does not grow with the depth.
-func TestFetchesReadsOnce(t *testing.T) {
-	body := []byte(`{"model":"m","messages":` + deep(strings.Repeat(`{"image_url":{"url":"data:,"}},`, 10_000)+`0`) + `}`)
-	req, err := Scan(Chat, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := seeker{b: body}
-	if s.value(noMedia, false) || s.i != len(body) || req.Fetches(body) {
-		t.Errorf("stopped at byte %d of %d", s.i, len(body))
-	}
-	if n := testing.AllocsPerRun(5, func() { req.Fetches(body) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-// FuzzFetches holds Fetches against a walk over encoding/json by the same rule.
-func FuzzFetches(f *testing.F) {
+// FuzzRemote holds Remote against a walk over encoding/json by the same rule.
+func FuzzRemote(f *testing.F) {
 	f.Add(`{"model":"m","messages":[{"image_url":{"url":"http://x"}}],"tools":[{"server_url":1}],"input":"\u0000url"}`)
 	f.Add(`{"model":"m","messages":[{"image":["data:,",{"a":[{"url":"\ud83d\u0064ata:"}]}],"input":{"audio":"x"}}]}`)
 	f.Add(`{"model":"m","documents":{"source":{"url":"` + strings.Repeat("a", 200) + `"}},"tools":{"a":{"server_url":{}}}}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, op := range []Op{Chat, Responses, Messages} {
 			if req, err := Scan(op, []byte(body)); err == nil {
-				if got, want := req.Fetches([]byte(body)), fetchesSlowly(t, body); got != want {
+				if got, want := req.Remote, remoteSlowly(t, body); got != want {
 					t.Fatalf("%v, and %v by encoding/json", got, want)
 				}
 			}
@@ -104,8 +88,8 @@ func FuzzFetches(f *testing.F) {
 // listItem stands for a list's element in a path. No member has that name.
 const listItem = "\xff"
 
-// fetchesSlowly reads token by token, so that it sees duplicate members too.
-func fetchesSlowly(t *testing.T, body string) (found bool) {
+// remoteSlowly reads token by token, so that it sees duplicate members too.
+func remoteSlowly(t *testing.T, body string) (found bool) {
 	tokens := json.NewDecoder(strings.NewReader(body))
 	next := func() json.Token {
 		token, err := tokens.Token()
@@ -140,6 +124,8 @@ func fetchesSlowly(t *testing.T, body string) (found bool) {
 	return found
 }
 
+var mediaNames = []string{"image_url", "video_url", "audio_url", "file_url", "input_audio", "image", "video", "audio"}
+
 // isAddress says whether a text at the end of a path would be opened.
 func isAddress(path []string) bool {
 	if len(path) == 0 || path[0] == "tools" || path[0] == "metadata" || slices.Contains(path[1:], "input") {
@@ -147,8 +133,7 @@ func isAddress(path []string) bool {
 	}
 	path = slices.DeleteFunc(slices.Clone(path), func(name string) bool { return name == listItem })
 	last := len(path) - 1
-	media := []string{"image_url", "video_url", "audio_url", "file_url", "input_audio", "image", "video", "audio"}
-	return slices.Contains(media, path[last]) || path[last] == "url" && slices.ContainsFunc(path[:last], func(name string) bool {
-		return name == "source" || slices.Contains(media, name)
+	return slices.Contains(mediaNames, path[last]) || path[last] == "url" && slices.ContainsFunc(path[:last], func(name string) bool {
+		return name == "source" || slices.Contains(mediaNames, name)
 	})
 }
