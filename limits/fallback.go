@@ -56,13 +56,17 @@ type Fallback struct {
 	cfg     FallbackConfig
 	metrics *fallbackMetrics
 
+	ledger  ledger
 	outage  atomic.Pointer[outage] // nil: the primary is in use
 	tripped chan struct{}          // wakes run
 	stop    context.CancelFunc
 	ended   chan struct{}
 }
 
-var _ Limiter = (*Fallback)(nil)
+var (
+	_ Limiter   = (*Fallback)(nil)
+	_ Rebuilder = (*Fallback)(nil)
+)
 
 // outage is one time without the primary.
 type outage struct {
@@ -85,7 +89,8 @@ func NewFallback(primary Primary, local *Memory, cfg FallbackConfig) (*Fallback,
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	f := &Fallback{
-		primary: primary, local: local, cfg: cfg, metrics: newFallbackMetrics(cfg.Registerer), tripped: make(chan struct{}, 1), stop: stop, ended: make(chan struct{}),
+		primary: primary, local: local, cfg: cfg, metrics: newFallbackMetrics(cfg.Registerer), ledger: ledger{known: map[totalKey]int64{}},
+		tripped: make(chan struct{}, 1), stop: stop, ended: make(chan struct{}),
 	}
 	go f.run(ctx)
 	return f, nil
@@ -96,7 +101,8 @@ func (f *Fallback) Acquire(ctx context.Context, now time.Time, ask Ask) (Decisio
 	if d, known := f.local.recall(now, ask.Admission); known {
 		return d, nil
 	}
-	share := Ask{Admission: ask.Admission, Limits: shares(ask.Limits, f.primary.Doors())}
+	share := ask
+	share.Limits = shares(ask.Limits, f.primary.Doors(), ask.Tokens)
 	if before := f.outage.Load(); !before.away() {
 		d, err := f.primary.Acquire(ctx, now, ask)
 		if err == nil && d.Admitted {
@@ -151,7 +157,7 @@ func (f *Fallback) renewShared(ctx context.Context, now time.Time, hs, gone []Ho
 	return append(lost, released...), err
 }
 
-// Release implements Limiter.
+// Release implements Limiter. What was reserved is settled where it is counted.
 func (f *Fallback) Release(ctx context.Context, now time.Time, h Hold, used Used) error {
 	err := f.local.Release(ctx, now, h, used)
 	if h.local {

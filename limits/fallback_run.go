@@ -38,10 +38,14 @@ func (f *Fallback) run(ctx context.Context) {
 func (f *Fallback) beat(ctx context.Context) {
 	before := f.outage.Load()
 	err := f.primary.Announce(ctx, f.cfg.Now())
+	if err == nil {
+		f.metrics.doors.Set(float64(f.primary.Doors()))
+		err = f.rebuild(ctx, f.cfg.Now())
+	}
 	switch {
 	case err == nil:
-		f.metrics.doors.Set(float64(f.primary.Doors()))
 		f.back(f.cfg.Now())
+		f.readTotals(ctx, f.cfg.Now())
 	case ctx.Err() == nil && !before.away():
 		f.failed(before, f.cfg.Now(), err)
 	}
@@ -52,22 +56,32 @@ func (f *Fallback) pause(o *outage) time.Duration {
 	return min(f.cfg.Probe<<min(o.quick, 10), maxProbe)
 }
 
-// shares gives a door's part of each limit. Whole requests are rounded down, so that the shares together are not above the
-// limit, but everyone has one.
-func shares(ls []policy.Limit, doors int) []policy.Limit {
+// shares gives a door's part of each limit, for a request of so many tokens. Whole requests are rounded down, so that the
+// shares together are not above the limit, but everyone has one: a request that is within the limit is within a share of
+// which nothing is used.
+func shares(ls []policy.Limit, doors int, tokens int64) []policy.Limit {
 	if doors <= 1 {
 		return ls
 	}
 	part := make([]policy.Limit, len(ls))
 	for i, l := range ls {
 		l.RequestsPerSecond /= float64(doors)
-		if l.Burst > 0 {
-			l.Burst = max(1, l.Burst/doors)
-		}
-		if l.Concurrency > 0 {
-			l.Concurrency = max(1, l.Concurrency/doors)
-		}
+		l.Burst = share(l.Burst, doors, 1)
+		l.Concurrency = share(l.Concurrency, doors, 1)
+		l.TokensPerMinute = share(l.TokensPerMinute, doors, tokens)
+		l.RequestsPerDay = share(l.RequestsPerDay, doors, 1)
+		l.TokensPerDay = share(l.TokensPerDay, doors, tokens)
+		l.RequestsPerMonth = share(l.RequestsPerMonth, doors, 1)
+		l.TokensPerMonth = share(l.TokensPerMonth, doors, tokens)
 		part[i] = l
 	}
 	return part
+}
+
+// share is a part of a limit, at least what one request takes where the limit allows that; of none it is none.
+func share[N int | int64](limit N, doors int, one N) N {
+	if limit <= 0 {
+		return limit
+	}
+	return max(1, limit/N(doors), min(limit, one))
 }

@@ -193,24 +193,5 @@ func countHeld(ls []policy.Limit) (leases, quotas int) {
 // Renewable says whether there is anything to keep by renewing it: leases, or the memory of what is to be settled.
 func (h Hold) Renewable() bool { return len(h.Leases)+len(h.Quotas) > 0 }
 
-// Total is what one limit has counted in a day or a month.
-type Total struct {
-	ID   string // of the limit
-	Kind Kind   // one of RequestsPerDay, TokensPerDay, RequestsPerMonth, TokensPerMonth
-	// Start of the period, UTC.
-	Start time.Time
-	Used  int64
-}
-
-// Rebuilder is a store whose counts of days and months can be read, and put back after it has lost them.
-type Rebuilder interface {
-	// Totals gives what the named limits have counted in the current day and month, nothing for those that counted nothing.
-	// The order is any. IDs may be thousands.
-	Totals(ctx context.Context, now time.Time, ids []string) ([]Total, error)
-	// Raise brings counts up to at least the given totals, and never lowers one, so doing it again, or from several doors,
-	// does no harm. Those of periods that are not the current ones are ignored. Not bound to limits that exist.
-	Raise(ctx context.Context, now time.Time, ts []Total) error
-}
-
 // ErrNoAdmission answers an ask without an admission id: all such asks would count as one.
 var ErrNoAdmission = errors.New("limits: an ask needs an admission id")

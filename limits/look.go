@@ -20,7 +20,13 @@ func (r *Redis) Look(ctx context.Context, now time.Time, ls []policy.Limit) ([]S
 	return nil, nil
 }
 
-// Look implements Limiter.
+// Look implements Limiter. While the primary is away they are the standings of this door's share.
 func (f *Fallback) Look(ctx context.Context, now time.Time, ls []policy.Limit) ([]Standing, error) {
-	return f.primary.Look(ctx, now, ls)
+	if before := f.outage.Load(); !before.away() {
+		all, err := f.primary.Look(ctx, now, ls)
+		if err == nil || !f.failed(before, now, err) || left(ctx) {
+			return all, err
+		}
+	}
+	return f.local.Look(ctx, now, shares(ls, f.primary.Doors(), 1))
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spokegate/spokegate/policy"
 )
 
@@ -14,7 +16,8 @@ type MemoryConfig struct {
 	LeaseTTL time.Duration
 	// Remember is how many released admissions are kept, each for LeaseTTL, so that a late second ask about one gets its
 	// first answer and takes nothing. Default 65,536; the oldest go first.
-	Remember int
+	Remember   int
+	Registerer prometheus.Registerer // nil: none
 }
 
 // Memory is the Limiter of one process, behind one lock.
@@ -23,7 +26,8 @@ type MemoryConfig struct {
 // counters, so n idle ones are gone after n/2 asks at most), one with quotas when its month is over; an admission when it is
 // released or expires. What an admission reserved that expires, because nobody renewed it, stays counted.
 type Memory struct {
-	cfg MemoryConfig
+	cfg     MemoryConfig
+	metrics *memoryMetrics
 
 	mu       sync.Mutex
 	clock    time.Time // the latest time seen
@@ -45,7 +49,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	if cfg.Remember <= 0 {
 		cfg.Remember = 1 << 16
 	}
-	return &Memory{cfg: cfg, counters: counters{byID: map[string]*counter{}}, holdings: map[string]*holding{}}
+	return &Memory{cfg: cfg, metrics: newMemoryMetrics(cfg.Registerer), counters: counters{byID: map[string]*counter{}}, holdings: map[string]*holding{}}
 }
 
 // Acquire implements Limiter.
@@ -109,7 +113,7 @@ func (m *Memory) gather(ls []policy.Limit) []Fact {
 
 // admit writes an admission to all its counters.
 func (m *Memory) admit(ask Ask, d Decision) {
-	h := &holding{decision: d, reserved: ask.Tokens, expires: m.clock.Add(m.cfg.LeaseTTL)}
+	h := &holding{decision: d, reserved: max(0, ask.Tokens), expires: m.clock.Add(m.cfg.LeaseTTL)}
 	for s := range h.starts {
 		h.starts[s] = m.calendar[s].start
 	}
@@ -129,9 +133,12 @@ func (m *Memory) admit(ask Ask, d Decision) {
 		}
 		if hasQuota(l) {
 			c := m.counters.of(l.ID)
-			c.reserve(&m.calendar, ask.Tokens)
+			c.reserve(&m.calendar, h.reserved)
 			h.quotas = append(h.quotas, c)
 		}
+	}
+	if quotas > 0 {
+		m.metrics.reserved.Add(float64(h.reserved))
 	}
 	m.holdings[ask.Admission] = h
 	m.open.push(h)
@@ -166,7 +173,7 @@ func (m *Memory) Release(_ context.Context, now time.Time, hold Hold, used Used)
 	}
 	m.open.remove(h)
 	h.free()
-	h.settle(used)
+	m.settle(h, used)
 	h.expires = m.clock.Add(m.cfg.LeaseTTL)
 	m.released.push(h)
 	if m.released.len > m.cfg.Remember {
@@ -184,13 +191,22 @@ func (m *Memory) advance(now time.Time) {
 		}
 	}
 	for h := m.open.first; h != nil && !m.clock.Before(h.expires); h = m.open.first {
-		h.free() // what it reserved stands: nobody has said what it used
+		h.free()
+		m.settle(h, Used{Tokens: -1})
 		m.forget(h)
 	}
 	for h := m.released.first; h != nil && !m.clock.Before(h.expires); h = m.released.first {
 		m.forget(h)
 	}
 	m.counters.sweep(m.clock, &m.calendar)
+}
+
+// settle settles once what is counted in quotas.
+func (m *Memory) settle(h *holding, used Used) {
+	if len(h.quotas) > 0 {
+		m.metrics.settled(h.reserved, used)
+		h.settle(used)
+	}
 }
 
 func (m *Memory) forget(h *holding) {
