@@ -25,8 +25,15 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// space skips white space and returns the next byte.
+// space skips white space and returns the next byte. Mostly there is none: that way it is inlined.
 func (s *scanner) space() byte {
+	if s.i < len(s.b) && s.b[s.i] > ' ' {
+		return s.b[s.i]
+	}
+	return s.skipSpace()
+}
+
+func (s *scanner) skipSpace() byte {
 	s.i = skipSpace(s.b, s.i)
 	return s.peek()
 }
@@ -148,24 +155,30 @@ func (s *scanner) elements(depth int, at place) *Error {
 
 // str checks the string that starts here, and returns how many bytes it decodes to.
 func (s *scanner) str() (size int, err *Error) {
-	start, ascii, saved := s.i, true, 0
-	for s.i++; ; {
-		stop, high := stringStop(s.b, s.i)
-		ascii = ascii && !high
+	start, saved, wide := s.i, 0, false
+	for i := start + 1; ; {
+		stop, high := stringStop(s.b, i)
+		wide = wide || high
+		if stop+1 < len(s.b) && s.b[stop] == '\\' && plainEscape[s.b[stop+1]] {
+			i = stop + 2
+			saved++
+			continue
+		}
 		s.i = stop
 		switch c := s.peek(); {
 		case c == '"':
 			s.i++
-			if ascii || utf8.Valid(s.b[start:s.i]) {
-				return s.i - start - 2 - saved, nil
+			if wide && !validUTF8(s.b[start:s.i]) {
+				return 0, s.notUTF8(start)
 			}
-			return 0, s.notUTF8(start)
+			return s.i - start - 2 - saved, nil
 		case c == '\\':
-			less, err := s.escape()
+			less, err := s.unicodeEscape()
 			if err != nil {
 				return 0, err
 			}
 			saved += less
+			i = s.i
 		case s.i == len(s.b):
 			return 0, s.failAt(start, "", "a string that does not end")
 		default:
@@ -174,15 +187,11 @@ func (s *scanner) str() (size int, err *Error) {
 	}
 }
 
-// escape checks the escape sequence that starts here, and returns how much longer it is than what it stands for.
-func (s *scanner) escape() (saved int, err *Error) {
-	if s.i+1 < len(s.b) {
-		switch s.b[s.i+1] {
-		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-			s.i += 2
-			return 1, nil
-		}
-	}
+// plainEscape has what may follow a backslash, but for u.
+var plainEscape = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
+
+// unicodeEscape checks the escape sequence that starts here, and returns how much longer it is than what it stands for.
+func (s *scanner) unicodeEscape() (saved int, err *Error) {
 	r, ok := hex4(s.b[s.i:])
 	if !ok {
 		return 0, s.fail("", "a bad escape sequence")
@@ -196,39 +205,44 @@ func (s *scanner) escape() (saved int, err *Error) {
 
 // number checks the number that starts here.
 func (s *scanner) number() *Error {
-	start := s.i
-	if s.peek() == '-' {
-		s.i++
+	start, i := s.i, s.i
+	if s.b[i] == '-' {
+		i++
 	}
-	ok := true
-	if s.peek() == '0' {
-		s.i++
-	} else {
-		ok = s.digits()
+	if i < len(s.b) && s.b[i] == '0' {
+		i++
+	} else if i = digits(s.b, i); i < 0 {
+		return s.failAt(start, "", malformedNumber)
 	}
-	if ok && s.peek() == '.' {
-		s.i++
-		ok = s.digits()
-	}
-	if c := s.peek(); ok && (c == 'e' || c == 'E') {
-		s.i++
-		if c := s.peek(); c == '+' || c == '-' {
-			s.i++
+	if i < len(s.b) && s.b[i] == '.' {
+		if i = digits(s.b, i+1); i < 0 {
+			return s.failAt(start, "", malformedNumber)
 		}
-		ok = s.digits()
 	}
-	if !ok {
-		return s.failAt(start, "", "a malformed number")
+	if i < len(s.b) && s.b[i]|0x20 == 'e' {
+		if i++; i < len(s.b) && (s.b[i] == '+' || s.b[i] == '-') {
+			i++
+		}
+		if i = digits(s.b, i); i < 0 {
+			return s.failAt(start, "", malformedNumber)
+		}
 	}
+	s.i = i
 	return nil
 }
 
-func (s *scanner) digits() bool {
-	start := s.i
-	for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' {
-		s.i++
+const malformedNumber = "a malformed number"
+
+// digits returns the position after the digits at i; below 0: there are none.
+func digits(b []byte, i int) int {
+	start := i
+	for i < len(b) && b[i]-'0' <= 9 {
+		i++
 	}
-	return s.i > start
+	if i == start {
+		return -1
+	}
+	return i
 }
 
 func (s *scanner) literal(want string) *Error {

@@ -12,16 +12,17 @@ const (
 )
 
 // stringStop returns the first position from i on that ends the plain run of a JSON string: a quote, a backslash or a
-// control character; len(b) when there is none. high is false only if all bytes before it are ASCII. Eight bytes a step:
-// prompts are most of what a door reads.
+// control character; len(b) when there is none. high says whether a byte before it is not ASCII. Eight bytes a step: prompts
+// are most of what a door reads.
 func stringStop(b []byte, i int) (stop int, high bool) {
 	var seen uint64
 	for ; i+8 <= len(b); i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		seen |= w
+		w := binary.LittleEndian.Uint64(b[i : i+8])
 		if m := stops(w); m != 0 {
-			return i + bits.TrailingZeros64(m)>>3, seen&highs != 0
+			n := bits.TrailingZeros64(m) // 8 times the bytes before it, and 7
+			return i + n>>3, (seen|w&(1<<(n-7)-1))&highs != 0
 		}
+		seen |= w
 	}
 	for ; i < len(b); i++ {
 		if c := b[i]; c == '"' || c == '\\' || c < 0x20 {
@@ -33,14 +34,11 @@ func stringStop(b []byte, i int) (stop int, high bool) {
 }
 
 // stops sets the high bit of each byte of w that ends a plain run. The lowest bit set is exact; above it a borrow may set
-// one too many.
+// one too many. A quote with 2 turned over is 0x20, a control character less, all other bytes more.
 func stops(w uint64) uint64 {
-	quote := w ^ '"'*ones
-	slash := w ^ '\\'*ones
-	m := (quote - ones) & ^quote
-	m |= (slash - ones) & ^slash
-	m |= (w - 0x20*ones) & ^w
-	return m & highs
+	quote := (w ^ 2*ones) - 0x21*ones
+	slash := (w ^ '\\'*ones) - ones
+	return (quote | slash) &^ w & highs
 }
 
 // stringEnd returns the position after the closing quote of the JSON string whose opening quote is at i; len(b) when it is
