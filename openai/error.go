@@ -15,6 +15,7 @@ type Error struct {
 	Message string // for people; never holds a secret
 
 	RetryAfter time.Duration // when to come again; 0: not said
+	Final      bool          // coming again soon cannot help: SDKs are told not to, as they would on their own
 }
 
 // Header is one response header; names are in lower case.
@@ -65,7 +66,7 @@ func (e *Error) anthropicType() string {
 }
 
 // Headers returns the headers that go with the body: content-type always; retry-after (whole seconds, rounded up) and
-// retry-after-ms where a wait is known; www-authenticate with a 401.
+// retry-after-ms where a wait is known; www-authenticate with a 401; x-should-retry: false where it is final.
 func (e *Error) Headers() []Header {
 	h := []Header{{"content-type", "application/json"}}
 	if e.Status == 401 {
@@ -75,6 +76,9 @@ func (e *Error) Headers() []Header {
 		h = append(h,
 			Header{"retry-after", strconv.FormatInt(roundUp(e.RetryAfter, time.Second), 10)},
 			Header{"retry-after-ms", strconv.FormatInt(roundUp(e.RetryAfter, time.Millisecond), 10)})
+	}
+	if e.Final {
+		h = append(h, Header{"x-should-retry", "false"})
 	}
 	return h
 }

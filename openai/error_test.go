@@ -16,6 +16,8 @@ func TestErrors(t *testing.T) {
 		headers   string
 	}{
 		{InvalidKey(), "401 invalid_request_error invalid_api_key ", "authentication_error", "www-authenticate=Bearer"},
+		{NetworkNotAllowed(), "403 invalid_request_error network_not_allowed ", "permission_error", ""},
+		{TooManyFailedKeys(90 * time.Second), "429 requests too_many_failed_keys ", "rate_limit_error", "retry-after=90 retry-after-ms=90000"},
 		{ModelNotAllowed("dear"), "403 invalid_request_error model_not_allowed model", "permission_error", ""},
 		{ModelNotFound("none"), "404 invalid_request_error model_not_found model", "not_found_error", ""},
 		{UnknownURL("/x"), "404 invalid_request_error unknown_url ", "not_found_error", ""},
@@ -26,11 +28,15 @@ func TestErrors(t *testing.T) {
 		{RateLimited("x", time.Nanosecond), "429 requests rate_limit_exceeded ", "rate_limit_error", "retry-after=1 retry-after-ms=1"},
 		{RateLimited("x", 1500*time.Millisecond), "429 requests rate_limit_exceeded ", "rate_limit_error", "retry-after=2 retry-after-ms=1500"},
 		{ConcurrencyLimited("x", time.Second), "429 requests concurrency_limit_exceeded ", "rate_limit_error", "retry-after=1 retry-after-ms=1000"},
+		{TokensLimited("x", 2500*time.Millisecond), "429 tokens rate_limit_exceeded ", "rate_limit_error", "retry-after=3 retry-after-ms=2500"},
+		{TokensLimited("x", -1), "429 tokens rate_limit_exceeded ", "rate_limit_error", "retry-after=1 retry-after-ms=1000"},
+		{AboveLimit("x"), "429 tokens rate_limit_exceeded ", "rate_limit_error", "x-should-retry=false"},
+		{QuotaExceeded("x"), "429 insufficient_quota insufficient_quota ", "rate_limit_error", "x-should-retry=false"},
 		{Overloaded("x", 0), "503 server_error overloaded ", "overloaded_error", "retry-after=1 retry-after-ms=1000"},
 		{Unavailable("x", 1<<63-1), "503 server_error unavailable ", "overloaded_error", "retry-after=9223372037 retry-after-ms=9223372036855"},
 	} {
 		t.Run(c.err.Code, func(t *testing.T) {
-			for op := Unknown; op <= Models; op++ {
+			for op := Unknown; op <= KeyUsage; op++ {
 				checkBody(t, c.err, op, c.want, c.anthropic)
 			}
 			want := strings.TrimSpace("content-type=application/json " + c.headers)
@@ -102,18 +108,21 @@ func TestClientTextIsCutAndClean(t *testing.T) {
 
 func TestRateLimitHeaders(t *testing.T) {
 	for _, c := range []struct {
+		kind      string
 		remaining int64
 		reset     time.Duration
-		want      string
+		want      string // remaining, reset
 	}{
-		{9, time.Second, "9 1s"},
-		{0, 6 * time.Minute, "0 6m0s"},
-		{-3, -time.Second, "0 0s"},
-		{1, 1500*time.Microsecond + 1, "1 2ms"},
+		{"requests", 9, time.Second, "9 1s"},
+		{"requests", 0, 6 * time.Minute, "0 6m0s"},
+		{"requests", -3, -time.Second, "0 0s"},
+		{"tokens", 1, 1500*time.Microsecond + 1, "1 2ms"},
+		{"tokens", 10, 59 * time.Second, "10 59s"},
 	} {
-		head := "x-ratelimit-limit-requests=10 x-ratelimit-remaining-requests="
-		want := head + strings.Replace(c.want, " ", " x-ratelimit-reset-requests=", 1)
-		if got := headerText(RateLimitHeaders("requests", 10, c.remaining, c.reset)); got != want {
+		remaining, reset, _ := strings.Cut(c.want, " ")
+		want := "x-ratelimit-limit-K=10 x-ratelimit-remaining-K=" + remaining + " x-ratelimit-reset-K=" + reset
+		want = strings.ReplaceAll(want, "K", c.kind)
+		if got := headerText(RateLimitHeaders(c.kind, 10, c.remaining, c.reset)); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
@@ -141,6 +150,9 @@ func TestRoute(t *testing.T) {
 		{"POST", "/v1/responses", "responses  "},
 		{"POST", "/v1/messages", "messages  "},
 		{"GET", "/v1/models", "models  "},
+		{"GET", "/v1/usage", "usage  "},
+		{"POST", "/v1/usage", "usage  405"},
+		{"GET", "/v1/usage/x", "unknown  404"},
 		{"GET", "/v1/models/sim-large", "models sim-large "},
 		{"GET", "/v1/models/org/name", "models org/name "},
 		{"GET", "/v1/models/org%2Fname%2520x", "models org/name%20x "},

@@ -25,7 +25,7 @@ func FuzzScan(f *testing.F) {
 		f.Add([]byte(s), uint8(Responses))
 	}
 	f.Fuzz(func(t *testing.T, body []byte, op uint8) {
-		r, err := Scan(Op(op%uint8(Models+1)), body)
+		r, err := Scan(Op(op%uint8(KeyUsage+1)), body)
 		if err != nil {
 			if err.Status != 400 || !utf8.Valid(err.Body(Chat)) || !json.Valid(err.Body(Chat)) {
 				t.Errorf("refused with %+v", err)
@@ -51,7 +51,7 @@ func FuzzMeter(f *testing.F) {
 		f.Add([]byte(c.sent), uint8(c.op), !c.json, uint16(3))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, n uint8, sse bool, cut uint16) {
-		op := Op(n % uint8(Models+1))
+		op := Op(n % uint8(KeyUsage+1))
 		whole := meter(op, sse, string(data))
 		step := int(cut)%(len(data)+1) + 1
 		if diff := cmp.Diff(whole, inSteps(op, sse, data, step)); diff != "" {

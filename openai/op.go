@@ -17,8 +17,12 @@ const (
 	Embeddings
 	Responses
 	Messages
-	Models // GET /v1/models and /v1/models/ID; opens no flight
+	Models   // GET /v1/models and /v1/models/ID
+	KeyUsage // GET /v1/usage
 )
+
+// Local says that the door answers by itself, without a body, a model or a flight.
+func (o Op) Local() bool { return o == Models || o == KeyUsage }
 
 // String returns the operation's name as usage records and metrics write it.
 func (o Op) String() string {
@@ -35,6 +39,8 @@ func (o Op) String() string {
 		return "messages"
 	case Models:
 		return "models"
+	case KeyUsage:
+		return "usage"
 	default:
 		return "unknown"
 	}
@@ -73,6 +79,8 @@ func lookUp(path string) (op Op, arg, method string) {
 		return Messages, "", "POST"
 	case "/v1/models":
 		return Models, "", "GET"
+	case "/v1/usage":
+		return KeyUsage, "", "GET"
 	}
 	if id, ok := modelID(path); ok {
 		return Models, id, "GET"

@@ -23,6 +23,19 @@ func InvalidKey() *Error {
 		Message: "No valid API key was given. Send a key of this gateway as: Authorization: Bearer KEY"}
 }
 
+// NetworkNotAllowed refuses a key that is used from outside of its networks. It repeats no address.
+func NetworkNotAllowed() *Error {
+	return &Error{Status: 403, Type: invalidRequest, Code: "network_not_allowed",
+		Message: "This key may not be used from the network that the request came from."}
+}
+
+// TooManyFailedKeys refuses to look at a key, as the same source has sent too many that were none. It says nothing about
+// this one.
+func TooManyFailedKeys(retry time.Duration) *Error {
+	return &Error{Status: 429, Type: "requests", Code: "too_many_failed_keys", RetryAfter: wait(retry),
+		Message: "Too many requests with no valid API key came from your address. Check the key before you try again."}
+}
+
 // ModelNotAllowed refuses a model that exists but not for this key.
 func ModelNotAllowed(model string) *Error {
 	return &Error{Status: 403, Type: invalidRequest, Code: "model_not_allowed", Param: "model",
@@ -62,7 +75,7 @@ func BodyTooLarge(limit int64) *Error {
 // client named.
 func UnsupportedMediaType(got string) *Error {
 	return &Error{Status: 415, Type: invalidRequest, Code: "unsupported_media_type",
-		Message: fmt.Sprintf("Send the body as application/json without a content encoding, not as '%s'.", echo(got))}
+		Message: fmt.Sprintf("Send the body as application/json, plain or in gzip or zstd, not as '%s'.", echo(got))}
 }
 
 // RateLimited refuses a request over a limit of requests a second.
@@ -73,6 +86,22 @@ func RateLimited(msg string, retry time.Duration) *Error {
 // ConcurrencyLimited refuses a request over a limit of requests at a time.
 func ConcurrencyLimited(msg string, retry time.Duration) *Error {
 	return &Error{Status: 429, Type: "requests", Code: "concurrency_limit_exceeded", Message: msg, RetryAfter: wait(retry)}
+}
+
+// TokensLimited refuses a request over a limit of tokens a minute.
+func TokensLimited(msg string, retry time.Duration) *Error {
+	return &Error{Status: 429, Type: "tokens", Code: "rate_limit_exceeded", Message: msg, RetryAfter: wait(retry)}
+}
+
+// AboveLimit refuses a request that alone asks for more tokens than a limit of tokens a minute ever has: it can never pass
+// as it is.
+func AboveLimit(msg string) *Error {
+	return &Error{Status: 429, Type: "tokens", Code: "rate_limit_exceeded", Message: msg, Final: true}
+}
+
+// QuotaExceeded refuses a request over a quota of a day or a month, of requests or of tokens. msg says when it begins anew.
+func QuotaExceeded(msg string) *Error {
+	return &Error{Status: 429, Type: "insufficient_quota", Code: "insufficient_quota", Message: msg, Final: true}
 }
 
 // Overloaded refuses a request that no worker has room for.
