@@ -69,3 +69,21 @@ func BenchmarkMeterJSON330K(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkDecodeGzip330K(b *testing.B) {
+	benchDecode(b, "gzip", gzipped(b, string(chatBody(330<<10, english))))
+}
+
+func BenchmarkDecodeZstd330K(b *testing.B) {
+	benchDecode(b, "zstd", zstandard(b, string(chatBody(330<<10, english))))
+}
+
+func benchDecode(b *testing.B, encoding, body string) {
+	b.SetBytes(330 << 10)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodeBody(encoding, []byte(body), 32<<20); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
