@@ -52,6 +52,26 @@ func Run(t *testing.T, tick time.Duration, newLimiter New) {
 		{"parallel asks for ten places", parallelPlaces},
 		{"parallel asks for one admission", parallelSame},
 		{"parallel lives", parallelLives},
+		{"tokens are reserved, then settled", reserveAndSettle},
+		{"more tokens than reserved", settleAbove},
+		{"nobody knows what was used", settleUnknown},
+		{"no worker took it", settleUnserved},
+		{"settled once", settleTwice},
+		{"settled after the period", settleLate},
+		{"an orphan's reservation", settleOrphan},
+		{"an admission counts once in quotas", quotaOnce},
+		{"a request alone above the quota", alone},
+		{"parallel asks for a quota of ten", quotaParallel},
+		{"parallel lives in a quota", quotaLives},
+		{"the edges of minutes, days and months", edges},
+		{"the wait for a month's end", monthWait},
+		{"what binds of requests and of tokens", quotaBinding},
+		{"quotas change", quotaChanges},
+		{"a kind of quota is added", quotaKindAdded},
+		{"the clock goes back over an edge", quotaClockBack},
+		{"the clock leaps over edges", quotaClockLeap},
+		{"looking changes nothing", look},
+		{"totals are read and raised", rebuild},
 		{"as the oracle", asOracle},
 	}
 	for _, c := range cases {
@@ -75,7 +95,13 @@ func (w *world) wait(d time.Duration) { w.now = w.now.Add(d).Truncate(w.tick) }
 // as asks for the named admission.
 func (w *world) as(admission string, ls ...policy.Limit) limits.Decision {
 	w.t.Helper()
-	d, err := w.l.Acquire(w.t.Context(), w.now, limits.Ask{Admission: admission, Limits: ls})
+	return w.asTokens(admission, 0, ls...)
+}
+
+// asTokens asks for the named admission and reserves so many tokens.
+func (w *world) asTokens(admission string, tokens int64, ls ...policy.Limit) limits.Decision {
+	w.t.Helper()
+	d, err := w.l.Acquire(w.t.Context(), w.now, limits.Ask{Admission: admission, Limits: ls, Tokens: tokens})
 	if err != nil {
 		w.t.Fatalf("acquire %s: %v", admission, err)
 	}
