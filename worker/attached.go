@@ -42,7 +42,7 @@ func NewAttached(base string) (Engine, error) {
 		return nil, errors.New("engine URL: no user, query or fragment expected")
 	}
 	u.Path = "/" + strings.Trim(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1"), "/")
-	return &attached{base: u, transport: newTransport(), probe: newProbe(nil), every: watchEvery}, nil
+	return &attached{base: u, transport: newTransport(nil), probe: newProbe(nil), every: watchEvery}, nil
 }
 
 func (a *attached) Kind() string                 { return "attached" }

@@ -2,13 +2,8 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -34,12 +29,13 @@ type attempt struct {
 	op      openai.Op
 	trusted identity.Context
 	number  uint32
-	began   time.Time
-	span    trace.Span // nil: no tracing
+	rc      *http.ResponseController
+	ctx     context.Context // done: the client has left, or the request is cut
+	span    trace.Span      // nil: no tracing
 
-	body     []byte          // until the engine is asked
-	received int64           // bytes of it
+	received int64           // bytes of the body
 	request  *openai.Request // nil: the body did not arrive
+	body     *body           // what the engine gets; until it has answered
 
 	status    int // told to the client; 0: none
 	first     time.Time
@@ -52,76 +48,24 @@ type attempt struct {
 	broken    bool   // the response is not whole, and the client must see that
 }
 
-func newAttempt(w *Worker, op openai.Op, trusted identity.Context, r *http.Request) *attempt {
-	return &attempt{w: w, op: op, trusted: trusted, number: attemptOf(r.Header), began: time.Now()}
-}
-
-// read takes the whole body in, up to the deadline that the connection has. err: the client has left.
-func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai.Error, err error) {
-	if mediaType(r.Header) != "application/json" {
-		return openai.UnsupportedMediaType(r.Header.Get("Content-Type")), nil
-	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return openai.UnsupportedMediaType(encoding), nil
-	}
-	limit := a.w.cfg.MaxBody
-	if r.ContentLength > limit {
-		return openai.BodyTooLarge(limit), nil
-	}
-	a.body, err = readAll(http.MaxBytesReader(rw, r.Body, limit), r.ContentLength)
-	a.received = int64(len(a.body))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return openai.BodyTooLarge(limit), nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		rw.Header().Set("Connection", "close")
-		return &openai.Error{Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "request_timeout",
-			Message: "The request took too long to arrive."}, nil
-	case err != nil:
-		return nil, err
-	}
-	// The server would take a late read for a client that has left.
-	_ = http.NewResponseController(rw).SetReadDeadline(time.Time{})
-	if a.request, refused = openai.Scan(a.op, a.body); refused != nil {
-		return refused, nil
-	}
-	if a.request.Model != a.trusted.Model { // a context that was admitted with another body
-		return openai.ModelNotAllowed(a.request.Model), nil
-	}
-	return nil, nil
-}
-
-// mediaType is in lower case and without parameters; empty: there is none, or none that can be read.
-func mediaType(h http.Header) string {
-	media, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	return media
-}
-
-// readAll reads to the end; length is what was announced, or below 0.
-func readAll(r io.Reader, length int64) ([]byte, error) {
-	if length < 0 {
-		return io.ReadAll(r)
-	}
-	body := make([]byte, length)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, err
-	}
-	return body, nil
+// cut is why the request was ended here; nil: it was not.
+func (a *attempt) cut() *cut {
+	c, _ := context.Cause(a.ctx).(*cut)
+	return c
 }
 
 // serve asks the engine and passes its answer on.
 func (a *attempt) serve(rw http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel() // the engine stops now, however we got here
-	defer context.AfterFunc(a.w.overdue, cancel)()
-	resp, err := a.w.transport.RoundTrip(a.outgoing(ctx, r))
+	resp, err := a.w.transport.RoundTrip(a.outgoing(r))
+	a.body.done()
 	switch {
 	case err == nil:
 		defer resp.Body.Close()
 		a.relay(rw, r, resp)
 	case r.Context().Err() != nil:
 		a.outcome = clientCut
+	case a.cut() != nil:
+		a.cutBefore(rw)
 	case neverArrived(err):
 		a.refused = "engine_gone"
 		a.w.refuse(rw, r, a.op, a.refused, openai.Unavailable("The engine of this worker cannot be reached.", retryAfter))
@@ -131,12 +75,11 @@ func (a *attempt) serve(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// cutBefore answers for an engine that broke off before anything of its answer was passed on: the door may try elsewhere.
+// cutBefore answers for an engine that broke off before anything of its answer was passed on: the door may try elsewhere,
+// unless the key is revoked.
 func (a *attempt) cutBefore(rw http.ResponseWriter) {
 	a.outcome = upstreamCut
-	e := openai.Unavailable("The engine broke off before its answer.", retryAfter)
-	e.Code = openai.CodeUpstreamCut
-	a.fail(rw, e)
+	a.fail(rw, a.cut().answer())
 }
 
 // fail answers with an error of our own in the place of the engine's answer.
@@ -212,5 +155,8 @@ func (a *attempt) record() *usagev1.Record {
 		r.CountedFrom = a.report.CountedFrom
 	}
 	r.Anomalies = append(a.anomalies, a.report.Anomalies...)
+	if c := a.cut(); c != nil && c.reason != "" && a.outcome == upstreamCut {
+		r.Anomalies = append(r.Anomalies, c.reason)
+	}
 	return r
 }

@@ -40,6 +40,7 @@ type door struct {
 	hello  func(Description) *workerv1.Hello
 	states *states
 	keys   *keys
+	cut    func(admission, reason string)
 	log    *slog.Logger
 }
 
@@ -136,6 +137,10 @@ func (s *session) receive(ctx context.Context) {
 		if err != nil {
 			s.ended <- err
 			return
+		}
+		if c := m.GetCancel(); c != nil {
+			s.door.cut(c.Admission, c.Reason)
+			continue
 		}
 		w := m.GetWelcome()
 		if w == nil {

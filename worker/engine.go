@@ -49,19 +49,24 @@ func newEpoch() string {
 
 // newProbe is a transport for looking at an engine's health: it dials each time, for an open connection would hide that
 // nobody can connect any more. dial: nil, by the address.
-func newProbe(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+func newProbe(dial dialer) *http.Transport {
 	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
 }
 
 // newTransport reaches an engine: no proxy, no compression that we would have to undo, no limit on how long an answer
-// may take to begin (a prompt may queue), and enough idle connections for a full engine.
-func newTransport() *http.Transport {
+// may take to begin (a prompt may queue), and enough idle connections for a full engine. Its buffers are small, for a
+// stream holds them as long as it lives; large bodies pass them by. dial: nil, by the address.
+func newTransport(dial dialer) *http.Transport {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
 	return &http.Transport{
+		DialContext:            dial.direct,
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    1024,
 		MaxResponseHeaderBytes: 64 << 10,
-		ReadBufferSize:         32 << 10,
-		WriteBufferSize:        32 << 10,
+		ReadBufferSize:         16 << 10,
+		WriteBufferSize:        8 << 10,
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // run feeds a stream in pieces that cut chooses, and returns what a client gets.
 func run(client bool, stream []byte, cut func(left int) int) (out []byte, whole bool) {
-	e := &events{each: stripper{client: client}.event}
+	e := &events{each: (&stripper{client: client}).event}
 	for len(stream) > 0 {
 		n := min(max(cut(len(stream)), 1), len(stream))
 		piece := bytes.Clone(stream[:n]) // so that keeping it would show
@@ -38,7 +38,7 @@ func TestStrip(t *testing.T) {
 			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{\"reasoning_tokens\":1}}}\n\ndata: [DONE]\n\n"},
 		{"usage first and spaces", "data: { \"usage\" : {\"prompt_tokens\": 1} , \"choices\": [ {} ]}\r\n\r\n",
 			": spokegate-usage {\"prompt_tokens\":1}\ndata: { \"choices\": [ {} ]}\r\n\r\n", "same"},
-		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", ": spokegate-usage {}\ndata:{\"choices\":[{}], \"x\":1}\r\r", "same"},
+		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r", "same"},
 		{"null stays", "data: {\"choices\":[{}],\"usage\":null}\n\n", "data: {\"choices\":[{}],\"usage\":null}\n\n", "same"},
 		{"text that looks like usage", "data: {\"choices\":[{\"delta\":{\"content\":\",\\\"usage\\\":{\\\"prompt_tokens\\\":9}\"}}]}\n\n", "as it is", "same"},
 		{"usage of somebody else", "data: {\"choices\":[{\"usage\":{\"prompt_tokens\":9}}]}\n\n", "as it is", "same"},
@@ -47,6 +47,8 @@ func TestStrip(t *testing.T) {
 			": ping\nevent: x\nid: 1\n: spokegate-usage {\"completion_tokens\":-2}\ndata: {\"choices\":[{}]}\n\n", "same"},
 		{"several data lines", "data: {\"choices\":[{}],\ndata: \"usage\":\ndata: {\"prompt_tokens\":3}\ndata: }\n\n",
 			": spokegate-usage {\"prompt_tokens\":3}\ndata: {\"choices\":[{}]\ndata: \ndata: \ndata: }\n\n", "same"},
+		{"said once", strings.Repeat("data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n", 2),
+			": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1,\"cached_tokens\":4}\ndata: {\"choices\":[{}]}\n\n: spokegate-usage {\"completion_tokens\":1}\ndata: {\"choices\":[{}]}\n\n", "same"},
 		{"no end", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}", ": spokegate-usage {\"prompt_tokens\":3}\ndata: {\"choices\":[{}]}", "same"},
 		{"nothing but a comment", ": ping\n\n", "as it is", "same"},
 	} {
@@ -106,7 +108,8 @@ func engineStream(rnd *rand.Rand, client bool) (with, without []byte) {
 	end := []string{"\n", "\r\n", "\r"}[rnd.Intn(3)]
 	data := []string{"data: ", "data:"}[rnd.Intn(2)]
 	usage := func(n int) string {
-		return fmt.Sprintf(`"usage":{"prompt_tokens":7,"total_tokens":%d,"completion_tokens":%d}`, n+7, n)
+		return fmt.Sprintf(`"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens_details":{"reasoning_tokens":%d}}`,
+			7+rnd.Intn(8)/7, n+7, n, rnd.Intn(8)/7, n/2)
 	}
 	both := func(s string) { with, without = append(with, s...), append(without, s...) }
 	for n := range rnd.Intn(6) {
@@ -193,7 +196,7 @@ func describe(r openai.Report) string {
 		}
 		return fmt.Sprint(*p)
 	}
-	return fmt.Sprint(n(r.Usage.Prompt), n(r.Usage.Completion), r.Events, r.Terminal, r.Failed, r.CountedFrom, r.Anomalies)
+	return fmt.Sprint(n(r.Usage.Prompt), n(r.Usage.Cached), n(r.Usage.Completion), n(r.Usage.Reasoning), r.Events, r.Terminal, r.Failed, r.CountedFrom, r.Anomalies)
 }
 
 func TestStreamIsWhatTheEngineWouldHaveSent(t *testing.T) {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"regexp"
@@ -27,7 +28,8 @@ const retryAfter = time.Second
 // serves nobody uses no context up; a body that is refused does.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	// A refusal too waits for the rest of its body, and no longer.
-	_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(w.cfg.BodyTimeout))
+	rc := http.NewResponseController(rw)
+	_ = rc.SetReadDeadline(time.Now().Add(w.cfg.BodyTimeout))
 	op, _, bad := openai.Route(r.Method, r.URL.Path)
 	if bad == nil && op == openai.Models {
 		bad = openai.UnknownURL(r.URL.Path) // the door answers these
@@ -48,7 +50,15 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		w.refuse(rw, r, op, reason, answer)
 		return
 	}
-	a := newAttempt(w, op, trusted, r)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil) // the engine stops now, however we got here
+	gone, before := w.running.enter(trusted.Admission, cancel, time.Now())
+	if before != nil {
+		w.refuse(rw, r, op, before.reason, before.answer())
+		return
+	}
+	defer gone()
+	a := &attempt{w: w, op: op, trusted: trusted, number: attemptOf(r.Header), rc: rc, ctx: ctx}
 	if w.cfg.Tracer != nil {
 		a.beginSpan(r)
 		defer a.endSpan()

@@ -77,7 +77,7 @@ func newFakeEngine(t *testing.T, base string) *fakeEngine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fakeEngine{base: u, transport: newTransport(), lives: make(chan Life), ran: make(chan struct{})}
+	return &fakeEngine{base: u, transport: newTransport(nil), lives: make(chan Life), ran: make(chan struct{})}
 }
 
 func (e *fakeEngine) Kind() string                 { return "attached" }

@@ -12,11 +12,11 @@ func countable(q *openai.Request) bool {
 
 // askRunningUsage puts our stream options into a body that Scan has accepted. All other bytes stay as they are: the order
 // of keys, white space, and integers of any size.
-func askRunningUsage(body []byte, q *openai.Request) []byte {
+func askRunningUsage(body []byte, q *openai.Request) edit {
 	at, given := q.Get("stream_options")
 	if !given {
 		end := q.Members[len(q.Members)-1].Value.End // there is one at least: the model
-		return splice(body, openai.Span{Start: end, End: end}, []byte(`,"stream_options":{`+asked+`}`))
+		return edit{openai.Span{Start: end, End: end}, []byte(`,"stream_options":{` + asked + `}`)}
 	}
 	options := []byte(`{` + asked)
 	openai.Each(body[at.Start:at.End], func(key, value []byte) bool {
@@ -28,11 +28,5 @@ func askRunningUsage(body []byte, q *openai.Request) []byte {
 		}
 		return true
 	})
-	return splice(body, at, append(options, '}'))
-}
-
-func splice(body []byte, at openai.Span, with []byte) []byte {
-	out := make([]byte, 0, len(body)+len(with))
-	out = append(append(out, body[:at.Start]...), with...)
-	return append(out, body[at.End:]...)
+	return edit{at, append(options, '}')}
 }

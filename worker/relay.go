@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,25 +18,45 @@ const (
 	// maxWhole is how much of a body that is not a stream is held, so that a client gets all or a clean error. A larger
 	// one streams.
 	maxWhole = 256 << 10
-	// readSize is what is read from an engine at once.
-	readSize = 32 << 10
+	// readSize is what is read of a stream at once. A stream holds it as long as it lives.
+	readSize = 16 << 10
 )
 
-var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+var (
+	streams = sync.Pool{New: func() any { return new(streamRoom) }}
+	wholes  = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+)
+
+// streamRoom is what a stream reads into and writes from.
+type streamRoom struct {
+	in  [readSize]byte
+	out []byte
+}
+
+// whole is a buffer with what can be read of an answer, up to maxWhole. It goes back to wholes.
+func whole(body io.Reader) (held *bytes.Buffer, err error) {
+	held = wholes.Get().(*bytes.Buffer)
+	held.Reset()
+	_, err = held.ReadFrom(&io.LimitedReader{R: body, N: maxWhole})
+	return held, err
+}
 
 // relayStream passes an event stream on, event by event, and says by its end how the request ended.
 func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) {
 	meter := openai.NewMeter(a.op, true)
 	cutter := a.cutter()
 	rw.Header().Set("Content-Type", openai.EventStream) // and not as the engine spells it: the door's meter goes by it
-	buf := buffers.Get().(*[readSize]byte)
-	defer buffers.Put(buf)
-	var out []byte
+	room := streams.Get().(*streamRoom)
+	defer func() {
+		if cap(room.out) <= 4*readSize {
+			streams.Put(room)
+		}
+	}()
 	for {
-		n, err := body.Read(buf[:])
-		meter.Write(buf[:n])
-		out = cutter.write(out[:0], buf[:n])
-		if gone := a.send(rw, out); gone != nil {
+		n, err := body.Read(room.in[:])
+		meter.Write(room.in[:n])
+		room.out = cutter.write(room.out[:0], room.in[:n])
+		if gone := a.send(rw, room.out); gone != nil {
 			a.endStream(meter, clientCut)
 			return
 		}
@@ -49,7 +70,7 @@ func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *htt
 // cutter takes out of the stream what the client did not ask for.
 func (a *attempt) cutter() *events {
 	if countable(a.request) {
-		return &events{each: stripper{client: a.request.IncludeUsage}.event}
+		return &events{each: (&stripper{client: a.request.IncludeUsage}).event}
 	}
 	return &events{each: func(out, event []byte, _ []span) []byte { return append(out, event...) }}
 }
@@ -68,7 +89,7 @@ func (a *attempt) send(rw http.ResponseWriter, p []byte) error {
 	if err != nil {
 		return err
 	}
-	return http.NewResponseController(rw).Flush()
+	return a.rc.Flush()
 }
 
 // finishStream is the end of the engine's bytes, as it wanted or not.
@@ -98,7 +119,7 @@ func (a *attempt) finishStream(rw http.ResponseWriter, r *http.Request, resp *ht
 		a.cutBefore(rw)
 		return
 	}
-	end := cutEvent(a.op)
+	end := cutEvent(a.op, a.cut().midway())
 	if cutter.inside() {
 		end = append([]byte("\n\n"), end...)
 	}
@@ -120,9 +141,8 @@ func (a *attempt) endStream(meter *openai.Meter, otherwise string) {
 	}
 }
 
-// cutEvent tells a client mid-stream that the engine broke off, in the way that its SDK raises to the caller.
-func cutEvent(op openai.Op) []byte {
-	const message = "The engine broke off; the answer is not whole."
+// cutEvent tells a client mid-stream that the answer ends here, in the way that its SDK raises to the caller.
+func cutEvent(op openai.Op, message string) []byte {
 	switch op {
 	case openai.Messages:
 		return []byte("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"" + message + "\",\"code\":\"" + openai.CodeUpstreamCut + "\"}}\n\n")
@@ -137,7 +157,9 @@ func cutEvent(op openai.Op) []byte {
 func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media string, body io.Reader) {
 	rw.Header().Set("Content-Type", "application/json")
 	meter := openai.NewMeter(a.op, false)
-	held, err := io.ReadAll(io.LimitReader(body, maxWhole))
+	buf, err := whole(body)
+	defer wholes.Put(buf)
+	held := buf.Bytes()
 	meter.Write(held)
 	if err == nil && len(held) == maxWhole {
 		a.relayLarge(rw, r, meter, held, body)
@@ -174,12 +196,11 @@ func (a *attempt) endWhole(gone error) {
 
 // relayLarge streams what is too large to be held. A break can then only be shown by breaking too.
 func (a *attempt) relayLarge(rw http.ResponseWriter, r *http.Request, meter *openai.Meter, held []byte, body io.Reader) {
-	buf := buffers.Get().(*[readSize]byte)
-	defer buffers.Put(buf)
 	gone, err := a.send(rw, held), error(nil)
+	buf := held[:cap(held)] // it has passed
 	for gone == nil && err == nil {
 		var n int
-		n, err = body.Read(buf[:])
+		n, err = body.Read(buf)
 		meter.Write(buf[:n])
 		gone = a.send(rw, buf[:n])
 	}
@@ -197,8 +218,9 @@ func (a *attempt) relayLarge(rw http.ResponseWriter, r *http.Request, meter *ope
 // relayError passes an engine's refusal on: as it is if it is JSON, else in our words. What an engine says of our own
 // access to it (401, 403, 407) and redirects are faults of the setup, and 502 to the client.
 func (a *attempt) relayError(rw http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) {
-	held, err := io.ReadAll(io.LimitReader(body, maxWhole))
-	status := resp.StatusCode
+	buf, err := whole(body)
+	defer wholes.Put(buf)
+	held, status := buf.Bytes(), resp.StatusCode
 	a.outcome = upstreamError
 	switch {
 	case err != nil && r.Context().Err() != nil:

@@ -46,7 +46,7 @@ type simEngine struct {
 
 // NewSim makes an engine that runs the simulator as a child process.
 func NewSim(cfg SimConfig) Engine {
-	e := &simEngine{cfg: cfg, transport: newTransport()}
+	e := &simEngine{cfg: cfg}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		path := e.socket.Load()
 		if path == nil {
@@ -54,7 +54,7 @@ func NewSim(cfg SimConfig) Engine {
 		}
 		return new(net.Dialer).DialContext(ctx, "unix", *path)
 	}
-	e.transport.DialContext, e.probe = dial, newProbe(dial)
+	e.transport, e.probe = newTransport(dial), newProbe(dial)
 	return e
 }
 

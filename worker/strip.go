@@ -12,11 +12,12 @@ import (
 //
 // "usage":null stays: the engines that write it do so unasked.
 type stripper struct {
-	client bool // the client asked for usage: the last chunk with it is the client's
+	client                    bool // the client asked for usage: the last chunk with it is the client's
+	prompt, cached, reasoning said
 }
 
 // event is one event of chat or text completions.
-func (s stripper) event(out, event []byte, data []span) []byte {
+func (s *stripper) event(out, event []byte, data []span) []byte {
 	if len(data) == 0 || !bytes.Contains(event, []byte(`"usage"`)) {
 		return append(out, event...)
 	}
@@ -25,10 +26,10 @@ func (s stripper) event(out, event []byte, data []span) []byte {
 	case !chunk.counted || !chunk.choices || chunk.empty && s.client:
 		return append(out, event...)
 	case chunk.empty:
-		return chunk.comment(out)
+		return s.comment(out, chunk.usage)
 	}
 	out = append(out, event[:lineStart(event, data[0].start)]...)
-	return remove(chunk.comment(out), event, data, chunk.cut)
+	return remove(s.comment(out, chunk.usage), event, data, chunk.cut)
 }
 
 // chunk is what matters of an event's JSON.
@@ -92,8 +93,10 @@ func remove(out, event []byte, data []span, cut span) []byte {
 // lineStart is the beginning of the line that holds at.
 func lineStart(event []byte, at int) int { return bytes.LastIndexAny(event[:at], "\r\n") + 1 }
 
-// comment writes what the usage says as a comment line.
-func (c chunk) comment(out []byte) []byte {
+// comment writes what the usage says as a comment line: always the completion, which may be that of one choice, and of the
+// rest what it has not said before.
+func (s *stripper) comment(out, usage []byte) []byte {
+	start := len(out)
 	out = append(out, ": "+openai.UsageComment...)
 	begin := len(out)
 	add := func(name string, value []byte) {
@@ -103,24 +106,41 @@ func (c chunk) comment(out []byte) []byte {
 		out = append(out, ',', '"')
 		out = append(append(append(out, name...), '"', ':'), value...)
 	}
-	openai.Each(c.usage, func(key, value []byte) bool {
+	openai.Each(usage, func(key, value []byte) bool {
 		switch string(key) {
 		case `"prompt_tokens"`:
-			add("prompt_tokens", value)
+			s.prompt.unlessSaid(value, func() { add("prompt_tokens", value) })
 		case `"completion_tokens"`:
 			add("completion_tokens", value)
 		case `"prompt_tokens_details"`:
-			addInner(value, `"cached_tokens"`, func(v []byte) { add("cached_tokens", v) })
+			addInner(value, `"cached_tokens"`, func(v []byte) { s.cached.unlessSaid(v, func() { add("cached_tokens", v) }) })
 		case `"completion_tokens_details"`:
-			addInner(value, `"reasoning_tokens"`, func(v []byte) { add("reasoning_tokens", v) })
+			addInner(value, `"reasoning_tokens"`, func(v []byte) { s.reasoning.unlessSaid(v, func() { add("reasoning_tokens", v) }) })
 		}
 		return true
 	})
 	if len(out) == begin {
-		return append(out, "{}\n"...)
+		return out[:start]
 	}
 	out[begin] = '{'
 	return append(out, "}\n"...)
+}
+
+// said is the number that was written last.
+type said struct {
+	number [20]byte
+	size   int
+}
+
+// unlessSaid calls say for a number that is not the one said last.
+func (s *said) unlessSaid(number []byte, say func()) {
+	if s.size > 0 && string(s.number[:s.size]) == string(number) {
+		return
+	}
+	say()
+	if s.size = 0; len(number) <= len(s.number) {
+		s.size = copy(s.number[:], number)
+	}
 }
 
 func addInner(object []byte, name string, add func([]byte)) {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -22,20 +21,15 @@ var passedHeaders = []string{
 	"Content-Type", "Accept", "User-Agent", "Traceparent", "Tracestate", "Anthropic-Version", "Anthropic-Beta", "Openai-Beta",
 }
 
-// outgoing is the request to the engine: same path, same body but for the stream options.
-func (a *attempt) outgoing(ctx context.Context, r *http.Request) *http.Request {
+// outgoing is the request to the engine: same path, and the body that was prepared.
+func (a *attempt) outgoing(r *http.Request) *http.Request {
 	body := a.body
-	a.body = nil // what the engine gets is enough to hold
-	if countable(a.request) {
-		body = askRunningUsage(body, a.request)
-	}
 	out := &http.Request{
 		Method: http.MethodPost, URL: under(a.w.base, r.URL.Path), Host: a.w.base.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: make(http.Header, len(passedHeaders)+1),
-		ContentLength: int64(len(body)),
+		ContentLength: body.size, Body: body.open(),
+		GetBody: func() (io.ReadCloser, error) { return body.open(), nil },
 	}
-	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	out.Body, _ = out.GetBody()
 	for _, name := range passedHeaders {
 		if v := r.Header[name]; len(v) > 0 {
 			out.Header[name] = v
@@ -48,7 +42,7 @@ func (a *attempt) outgoing(ctx context.Context, r *http.Request) *http.Request {
 	if a.span != nil {
 		propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), a.span), propagation.HeaderCarrier(out.Header))
 	}
-	return out.WithContext(ctx)
+	return out.WithContext(a.ctx)
 }
 
 // under is path below base. path begins with a slash.

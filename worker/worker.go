@@ -23,9 +23,6 @@ const (
 	lingerMost = 2 * time.Second
 )
 
-// errDrained ends the requests that outlive a drain.
-var errDrained = errors.New("the worker is shutting down")
-
 // Worker is one shim with its engine.
 type Worker struct {
 	cfg       Config
@@ -38,8 +35,7 @@ type Worker struct {
 	keys      *keys
 	states    *states
 	metrics   metrics
-	overdue   context.Context // done when the drain has timed out
-	abort     context.CancelCauseFunc
+	running   *running
 }
 
 // New listens, and does nothing more before Run. Run must be called to free the listener.
@@ -50,10 +46,9 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, log: cfg.Log.With("worker", cfg.Name), base: cfg.Engine.Base(), transport: cfg.Engine.Transport(),
-		verifier: identity.NewVerifier(cfg.Endpoint), states: newStates(),
+		verifier: identity.NewVerifier(cfg.Endpoint), states: newStates(), running: newRunning(),
 	}
 	w.keys = newKeys(w.verifier, cfg.keyLife)
-	w.overdue, w.abort = context.WithCancelCause(context.Background())
 	w.metrics = newMetrics(cfg.Registerer, w.states.count)
 	if w.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -118,7 +113,7 @@ func (w *Worker) drain() {
 		return
 	}
 	w.log.Warn("drain timed out", "running", w.states.count())
-	w.abort(errDrained)
+	w.running.cutAll()
 	if !within(idle, abortMost) {
 		w.log.Error("requests did not end", "running", w.states.count())
 	}
@@ -149,8 +144,15 @@ func (w *Worker) tell(l Life) {
 	w.states.tell(l)
 }
 
+// cut takes a door's word that a request must end.
+func (w *Worker) cut(admission, reason string) {
+	if w.running.cut(admission, reason, time.Now()) {
+		w.log.Info("cut", "admission", admission, "reason", reason)
+	}
+}
+
 func (w *Worker) door(target string) *door {
-	return &door{target: target, token: w.cfg.JoinToken, states: w.states, keys: w.keys, log: w.log, hello: func(d Description) *workerv1.Hello {
+	return &door{target: target, token: w.cfg.JoinToken, states: w.states, keys: w.keys, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
 		return &workerv1.Hello{
 			Worker: w.cfg.Name, Endpoint: w.cfg.Endpoint, Address: w.address, Engine: w.cfg.Engine.Kind(),
 			Epoch: d.Epoch, BlockSize: d.BlockSize, Blocks: d.Blocks,

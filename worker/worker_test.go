@@ -197,8 +197,12 @@ func TestStreamingWithoutDelay(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
-	for range 3 {
-		for _, want := range []string{": spokegate-usage {\"prompt_tokens\":1,\"completion_tokens\":1}\n", "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n", "\n"} {
+	for i := range 3 {
+		note := ": spokegate-usage {\"completion_tokens\":1}\n"
+		if i == 0 {
+			note = ": spokegate-usage {\"prompt_tokens\":1,\"completion_tokens\":1}\n"
+		}
+		for _, want := range []string{note, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n", "\n"} {
 			if line, err := in.ReadString('\n'); err != nil || line != want {
 				t.Fatalf("%q %v", line, err)
 			}

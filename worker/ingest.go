@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spokegate/spokegate/openai"
+)
+
+// read takes the whole body in, up to the deadline that the connection has. err: the client has left.
+func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai.Error, err error) {
+	if mediaType(r.Header) != "application/json" {
+		return openai.UnsupportedMediaType(r.Header.Get("Content-Type")), nil
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return openai.UnsupportedMediaType(encoding), nil
+	}
+	sent, refused, err := a.receive(rw, r)
+	if sent == nil {
+		return refused, err
+	}
+	a.received = int64(len(*sent))
+	if refused = a.prepare(sent); refused != nil {
+		giveRoom(sent)
+	}
+	return refused, nil
+}
+
+// receive reads the body to its end. Of body, refused and err one is given.
+func (a *attempt) receive(rw http.ResponseWriter, r *http.Request) (body *[]byte, refused *openai.Error, err error) {
+	limit := a.w.cfg.MaxBody
+	if r.ContentLength > limit {
+		return nil, openai.BodyTooLarge(limit), nil
+	}
+	if body, err = readAll(http.MaxBytesReader(rw, r.Body, limit), r.ContentLength); err == nil {
+		// The server would take a late read for a client that has left.
+		_ = a.rc.SetReadDeadline(time.Time{})
+		return body, nil, nil
+	}
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, openai.BodyTooLarge(limit), nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		rw.Header().Set("Connection", "close")
+		return nil, &openai.Error{Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "request_timeout",
+			Message: "The request took too long to arrive."}, nil
+	}
+	return nil, nil, err
+}
+
+// readAll reads to the end; length is what was announced, or below 0.
+func readAll(r io.Reader, length int64) (*[]byte, error) {
+	if length < 0 {
+		all, err := io.ReadAll(r)
+		return &all, err
+	}
+	body := room(int(length))
+	if _, err := io.ReadFull(r, *body); err != nil {
+		giveRoom(body)
+		return nil, err
+	}
+	return body, nil
+}
+
+// prepare makes what the engine gets of what the client sent: the same bytes but for the engine's own name of the model and
+// the stream options.
+func (a *attempt) prepare(sent *[]byte) (refused *openai.Error) {
+	if a.request, refused = openai.Scan(a.op, *sent); refused != nil {
+		return refused
+	}
+	if a.request.Model != cmp.Or(a.trusted.Asked, a.trusted.Model) { // a context that was admitted with another body
+		return openai.ModelNotAllowed(a.request.Model)
+	}
+	var edits []edit
+	if name := a.trusted.EngineName; name != "" {
+		edits = append(edits, rename(a.request, name))
+	}
+	if countable(a.request) {
+		edits = append(edits, askRunningUsage(*sent, a.request))
+	}
+	a.body = newBody(sent, edits...)
+	return nil
+}
+
+// rename puts the engine's name of a model into a body that Scan has accepted.
+func rename(q *openai.Request, name string) edit {
+	at, _ := q.Get("model") // Scan found it
+	quoted, _ := json.Marshal(name)
+	return edit{at, quoted}
+}
+
+// mediaType is in lower case and without parameters; empty: there is none, or none that can be read.
+func mediaType(h http.Header) string {
+	switch said := h.Get("Content-Type"); said {
+	case "application/json", openai.EventStream:
+		return said
+	default:
+		media, _, _ := mime.ParseMediaType(said)
+		return media
+	}
+}
