@@ -31,7 +31,8 @@ func (m *Memory) Admissions() int {
 // GoByNow makes it go by the now of each call instead of Redis's clock. Its keys live an hour longer, as real time passes
 // while now stands still.
 func (r *Redis) GoByNow() {
-	r.givenTime, r.slack = true, time.Hour
+	r.givenTime = true
+	r.setSlack(time.Hour)
 }
 
 // Errors is how many calls of a kind have failed.
@@ -54,12 +55,7 @@ func (r *Redis) Attempt() int64 { return r.attempt(time.Now()) }
 
 // AcquireAs brings an ask to Redis under a number, whenever that was given.
 func (r *Redis) AcquireAs(ctx context.Context, ask Ask, attempt int64) (Decision, error) {
-	c := r.question(time.Now(), ask, attempt)
-	reply, err := r.scripts.acquire.Run(ctx, r.client, c.keys, c.args...).Text()
-	if err != nil {
-		return Decision{}, err
-	}
-	return decision(reply, ask.Admission, ask.Limits)
+	return r.acquire(ctx, time.Now(), ask, attempt)
 }
 
 // GiveUp gives an ask up.

@@ -15,11 +15,6 @@ func (m *Memory) Look(_ context.Context, now time.Time, ls []policy.Limit) ([]St
 	return standings(m.clock, &m.calendar, m.gather(ls)), nil
 }
 
-// Look implements Limiter.
-func (r *Redis) Look(ctx context.Context, now time.Time, ls []policy.Limit) ([]Standing, error) {
-	return nil, nil
-}
-
 // Look implements Limiter. While the primary is away they are the standings of this door's share.
 func (f *Fallback) Look(ctx context.Context, now time.Time, ls []policy.Limit) ([]Standing, error) {
 	if before := f.outage.Load(); !before.away() {

@@ -12,8 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/spokegate/spokegate/policy"
 )
 
 // RedisConfig configures a Redis.
@@ -84,11 +82,14 @@ type Redis struct {
 	client   redis.UniversalClient
 	owned    bool // close the client
 	prefix   string
+	life     string // of a lease's and a record's key, in ms
 	scripts  scripts
 	metrics  *redisMetrics
 	attempts atomic.Int64
+	asks     *asks
 	releases *releases
 	doors    doorCount
+	memory   atomic.Pointer[string]
 
 	givenTime bool // go by the now of each call; for tests
 	slack     time.Duration
@@ -101,7 +102,7 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	r := &Redis{cfg: cfg, client: cfg.Client, prefix: "{spokegate:" + cfg.Spoke + "}:", scripts: newScripts(), slack: slack}
+	r := &Redis{cfg: cfg, client: cfg.Client, prefix: "{spokegate:" + cfg.Spoke + "}:", scripts: newScripts()}
 	if r.client == nil {
 		var err error
 		if r.client, err = dial(cfg.URL, cfg.Timeout); err != nil {
@@ -109,135 +110,15 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 		}
 		r.owned = true
 	}
+	r.setSlack(slack)
 	r.metrics = newRedisMetrics(cfg.Registerer)
+	r.asks = &asks{client: r.client, script: r.scripts.acquire, timeout: cfg.Timeout}
 	r.releases = newReleases(cfg.Waiting, cfg.LeaseTTL, r.metrics.lost, r.free)
 	return r, nil
 }
 
-// Acquire implements Limiter. It never takes longer than RedisConfig.Timeout.
-func (r *Redis) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision, error) {
-	if ask.Admission == "" {
-		return Decision{}, ErrNoAdmission
-	}
-	if err := ctx.Err(); err != nil {
-		return Decision{}, err
-	}
-	attempt := r.attempt(now)
-	c := r.question(now, ask, attempt)
-	within, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
-	defer cancel()
-	reply, err := r.scripts.acquire.Run(within, r.client, c.keys, c.args...).Text()
-	var d Decision
-	if err == nil {
-		d, err = decision(reply, ask.Admission, ask.Limits)
-	}
-	if err != nil {
-		r.giveUp(now, ask, attempt)
-		return Decision{}, r.failed(ctx, "acquire", err)
-	}
-	return d, nil
-}
-
-// attempt numbers the asks of this door, rising also over a restart.
-func (r *Redis) attempt(now time.Time) int64 {
-	for {
-		last := r.attempts.Load()
-		next := max(last+1, now.UnixMicro())
-		if r.attempts.CompareAndSwap(last, next) {
-			return next
-		}
-	}
-}
-
-// question is the call of redis_acquire.lua.
-func (r *Redis) question(now time.Time, ask Ask, attempt int64) call {
-	items := itemsOf(ask.Limits)
-	c := call{keys: make([]string, 1, 1+len(items)), args: make([]any, 7)}
-	numbers := make([]byte, 0, 16*len(items))
-	c.keys[0] = r.record(ask.Admission)
-	c.args[0], c.args[1], c.args[2] = r.time(now), attempt, ask.Admission
-	c.args[3], c.args[4] = r.cfg.LeaseTTL.Milliseconds(), r.slack.Milliseconds()
-	c.args[5] = appendLimits(make([]byte, 0, 64*len(ask.Limits)), ask.Limits)
-	for _, it := range items {
-		l := &ask.Limits[it.limit]
-		if it.kind == Rate {
-			c.keys = append(c.keys, r.prefix+"rate:"+l.ID)
-		} else {
-			c.keys = append(c.keys, r.leases(l.ID))
-		}
-		numbers = it.appendNumbers(numbers, l)
-	}
-	c.args[6] = numbers
-	return c
-}
-
-func (r *Redis) record(admission string) string { return r.prefix + "admission:" + admission }
-func (r *Redis) leases(id string) string        { return r.prefix + "leases:" + id }
-
-// time is the scripts' first argument.
-func (r *Redis) time(now time.Time) string {
-	if r.givenTime {
-		return strconv.FormatInt(now.UnixMicro(), 10)
-	}
-	return ""
-}
-
-// ofHold is a call that is about what a hold holds.
-func (r *Redis) ofHold(now time.Time, h Hold, last any) call {
-	c := call{keys: make([]string, 1, 1+len(h.Leases))}
-	c.keys[0] = r.record(h.Admission)
-	for _, id := range h.Leases {
-		c.keys = append(c.keys, r.leases(id))
-	}
-	c.args = []any{r.time(now), h.Admission, r.cfg.LeaseTTL.Milliseconds(), r.slack.Milliseconds(), last}
-	return c
-}
-
-// Renew implements Limiter.
-func (r *Redis) Renew(ctx context.Context, now time.Time, hs []Hold) (lost []Hold, err error) {
-	return r.renew(ctx, now, hs, func(Hold) string { return "" })
-}
-
-// Restore puts back the leases of requests that run, after Redis has lost them or let them expire, as when it was
-// restarted empty. It does so also above the limit. What was released stays released, and is returned.
-func (r *Redis) Restore(ctx context.Context, now time.Time, hs []Hold) (released []Hold, err error) {
-	return r.renew(ctx, now, hs, func(h Hold) string {
-		var ls []policy.Limit
-		for _, id := range h.Leases {
-			ls = append(ls, policy.Limit{ID: id, Concurrency: 1})
-		}
-		return noAnswer + string(appendLimits(nil, ls))
-	})
-}
-
-func (r *Redis) renew(ctx context.Context, now time.Time, hs []Hold, back func(Hold) string) (lost []Hold, err error) {
-	calls := make([]call, len(hs))
-	for i, h := range hs {
-		calls[i] = r.ofHold(now, h, back(h))
-	}
-	kept, err := r.many(ctx, "renew", r.scripts.renew, calls)
-	if err != nil {
-		return nil, err
-	}
-	for i, k := range kept {
-		if n, err := k.Int(); err != nil {
-			return nil, fmt.Errorf("%w: %w", errReply, err)
-		} else if n == 0 {
-			lost = append(lost, hs[i])
-		}
-	}
-	return lost, nil
-}
-
-// many runs a script once for each call, in one round trip, which may take longer than that of one call.
-func (r *Redis) many(ctx context.Context, op string, s *redis.Script, calls []call) ([]*redis.Cmd, error) {
-	within, cancel := context.WithTimeout(ctx, max(r.cfg.Timeout, time.Second))
-	defer cancel()
-	replies, err := runAll(within, r.client, s, calls)
-	if err != nil {
-		return nil, r.failed(ctx, op, err)
-	}
-	return replies, nil
+func (r *Redis) setSlack(d time.Duration) {
+	r.slack, r.life = d, strconv.FormatInt((r.cfg.LeaseTTL+d).Milliseconds(), 10)
 }
 
 // failed counts an error of Redis, unless it is the caller who left.
@@ -255,36 +136,6 @@ func left(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// Release implements Limiter. It returns at once; the leases are free a moment later, or, when Redis is away, when it is
-// back or they expire. An error says that nobody will release them: then they expire too.
-func (r *Redis) Release(_ context.Context, now time.Time, h Hold, _ Used) error {
-	if h.Admission == "" {
-		return nil
-	}
-	return r.releases.add(freeing{hold: h, at: now})
-}
-
-// giveUp frees what an ask without an answer may have taken, or may yet take.
-func (r *Redis) giveUp(now time.Time, ask Ask, attempt int64) {
-	f := freeing{hold: Hold{Admission: ask.Admission, Leases: leaseIDs(ask.Limits)}, at: now, attempt: attempt}
-	if err := r.releases.add(f); err != nil {
-		r.cfg.Log.Warn("a lease that may have been taken is not freed, it will expire", "admission", ask.Admission, "err", err)
-	}
-}
-
-// free brings a batch of releases to Redis.
-func (r *Redis) free(ctx context.Context, batch []freeing) error {
-	calls := make([]call, len(batch))
-	for i, f := range batch {
-		calls[i] = r.ofHold(f.at, f.hold, f.attempt)
-	}
-	_, err := r.many(ctx, "release", r.scripts.release, calls)
-	return err
-}
-
-// Flush waits until everything released so far is free in Redis, or is lost.
-func (r *Redis) Flush(ctx context.Context) error { return r.releases.flush(ctx) }
-
 // Close brings what was released to Redis, takes this door out of the doors, and closes the client if it made it. When Redis
 // is away it gives up at once: what is left expires. Later releases are refused.
 func (r *Redis) Close(ctx context.Context) error {
@@ -295,5 +146,6 @@ func (r *Redis) Close(ctx context.Context) error {
 	if r.owned {
 		err = errors.Join(err, r.client.Close())
 	}
+	r.asks.late.Wait() // at most for the timeout of a batch
 	return err
 }

@@ -1,147 +1,183 @@
 -- Judges one admission by all its limits, then writes to all of them or to none. One step: nothing else runs meanwhile.
 --
--- The judgement is limits.Decide in Lua; a property test holds the two together. Numbers are doubles, so all of them stay
--- below 2^53: moments in whole microseconds, and what a bucket owes in whole nanoseconds up to SPAN.
+-- The judgement is limits.Decide in Lua, as far as yes or no; a property test holds the two together. How the limits stand is
+-- then reckoned by the caller from the same facts.
 --
--- KEYS  1   the admission's record
---       2…  one for each thing to judge, in order: a bucket, or a set of leases
--- ARGV  1   the time in microseconds; empty: Redis's own
---       2   attempt, 3 admission, 4 lease time in ms, 5 how much longer than needed keys live in ms, 6 memo
---       7   two doubles for each thing to judge: interval in ns and burst of a rate, or 0 and the places of a concurrency limit
+-- KEYS  1 the admission's record, 2… the counters of all its limits, then the sets of leases of those with concurrency
+-- ARGV  1 doubles: the time (0: Redis's own), attempt, tokens, lease time, how much longer than needed keys live, in µs
+--       2 admission, 3 eight doubles for each limit: what it allows, 4 its limits as bytes, 5 how long the record lives in ms
 --
--- Answers with one letter, then how the binding limit stands, then the memo where it is an old answer:
--- A admitted, R refused, S the same admission again and its first answer, X this attempt was given up before it came.
+-- Answers the new record, which begins with A. Or R, the time, and the counters: refused. Or S and the record: the same
+-- admission again. Or X: this attempt was given up before it came.
 --
--- It is the path of every request, so it makes few tables and few strings.
+-- It is the path of every request, so it makes few tables, few strings and few calls.
 
-local call, pack, unpackd, max, min, floor, ceil = redis.call, struct.pack, struct.unpack, math.max, math.min, math.floor, math.ceil
-local SPAN = 2 ^ 52 -- maxSpan in Go
-local RETRY = 1e9   -- ConcurrencyRetry in Go, ns
-local OPEN, VOID = 1, 3
-local HEAD = 17     -- bytes of a record before its answer: expiry, state, attempt
-
-local now = tonumber(ARGV[1])
-if not now then
-  local t = call('TIME')
-  now = t[1] * 1e6 + t[2]
-end
-local attempt, admission, ttl, slack, memo = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-local n = #KEYS - 1
-local numbers = {unpackd('>' .. string.rep('dd', n), ARGV[7])} -- of item i: 2i-1 and 2i
+local keys, numbers = KEYS, ARGV[3]
+local now, attempt, tokens, ttl, slack = unpackd('<ddddd', ARGV[1])
+now = clock(now)
+local n = #numbers / 64
 
 -- Phase one: read and judge.
 
-local reads = {KEYS[1]}
-for i = 1, n do
-  if numbers[2 * i - 1] > 0 then
-    reads[#reads + 1] = KEYS[i + 1]
-  end
-end
-local stored = call('MGET', unpack(reads))
-
+local stored = call('MGET', unpack(keys, 1, n + 1))
 if stored[1] then
-  local expires, state, by = unpackd('>dBd', stored[1])
+  local state, expires, by = unpackd('<Bdd', stored[1])
   if now < expires and state ~= VOID then
     if by ~= attempt then -- two attempts share it now: neither may take it back from the other
-      call('SETRANGE', KEYS[1], HEAD - 8, pack('>d', 0))
+      call('SETRANGE', keys[1], '9', pack('<d', 0))
     end
-    return 'S' .. string.sub(stored[1], HEAD + 1)
+    return 'S' .. stored[1]
   elseif now < expires and attempt <= by then
     return 'X'
   end
 end
 
--- Bucket.Fit: what the bucket owes under this limit, and whether it was written under another.
-local function fit(raw, interval, burst)
-  if not raw then
-    return 0, false
-  end
-  local us, ns, was, had = unpackd('>dddd', raw)
-  local debt = max(0, (us - now) * 1000 + ns)
-  if was == interval and had == burst then
-    return debt, false
-  end
-  if was ~= interval then
-    debt = min(ceil(debt / was * interval), SPAN)
-  end
-  return min(debt, burst * interval, SPAN), true
-end
-
-local function put(key, debt, interval, burst)
-  call('SET', key, pack('>dddd', now + floor(debt / 1000), debt % 1000, interval, burst), 'PX', ceil(debt / 1e6) + slack)
-end
-
--- The binding item and how it stands; by level.stricter the first, or who comes later and is stricter.
-local item, most, left, reset, wait = 0, 0, 0, 0, 0
-local after = {} -- of item i: what its bucket owes if all pass, or its leases so far
-local refit      -- buckets written under other limits, and what they owe
-local live = string.format('(%.0f', now)
-local rates = 1
+local minute, day, month = floor(now / 6e7), floor(now / 864e8), nil
+local expires = now + ttl
+local charged = tokens < MOST and tokens or MOST
+local refused, at, set = false, 1, n + 1
+local after = {}  -- of limit i: its counter if all pass
+local longer      -- of limit i: how long its counter is to live from now on, where that is longer than before
+local empty       -- sets of leases without any
+local refit       -- of limit i: its bucket, where that was written under another limit
 
 for i = 1, n do
-  local interval, burst = numbers[2 * i - 1], numbers[2 * i]
-  local l, r, w
-  if interval > 0 then
-    rates = rates + 1
-    local debt, changed = fit(stored[rates], interval, burst)
-    if changed then
-      refit = refit or {}
-      refit[i] = debt
-    end
-    local span = min(burst * interval, SPAN)
-    w = max(0, debt + interval - span)
-    r = w > 0 and debt or debt + interval
-    l = floor(max(0, span - r) / interval)
-    after[i] = r
+  local interval, burst, places, mtokens, drequests, dtokens, yrequests, ytokens
+  interval, burst, places, mtokens, drequests, dtokens, yrequests, ytokens, at = unpackd('<dddddddd', numbers, at)
+  local full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt
+  local s = stored[i + 1]
+  if s then
+    full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt = unpackd(COUNTER, s)
   else
-    local used = call('ZCOUNT', KEYS[i + 1], live, '+inf')
-    w = used >= burst and RETRY or 0
-    r = RETRY
-    l = max(0, burst - used - 1)
-    after[i] = used
+    full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt = 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    stored[i + 1] = string.rep('\0', 120)
   end
-  local stricter = item == 0
-  if not stricter then
-    if w > 0 or wait > 0 then
-      stricter = w > wait
-    else
-      stricter = l * most < left * burst
+  local needed = now -- how long it has something to say
+
+  if interval > 0 then -- Bucket.Fit, Bucket.Wait, Bucket.Take
+    local debt, span = (full - now) * 1000 + ns, burst * interval
+    if debt < 0 then
+      debt = 0
+    end
+    if span > MOST then
+      span = MOST
+    end
+    if was ~= interval or had ~= burst then
+      if was ~= interval and was > 0 then
+        debt = math.min(math.ceil(debt / was * interval), MOST)
+      end
+      if debt > span then
+        debt = span
+      end
+      was, had = interval, burst
+      if debt > 0 then
+        refit = refit or {}
+        refit[i] = pack('<dddd', now + floor(debt / 1000), debt % 1000, was, had)
+      end
+    end
+    debt = debt + interval
+    if debt > span then
+      refused = true
+    end
+    ns = debt % 1000
+    full = now + (debt - ns) / 1000
+    needed = full
+  end
+
+  if places > 0 then
+    set = set + 1
+    local key = keys[set]
+    if leases < 0 or leases > 0 and now >= soonest then -- not known, or the first may have run out: count
+      call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now))
+      leases = call('ZCARD', key)
+      if leases > 0 then
+        -- No lease that is taken before the next count lives longer than this.
+        call('PEXPIRE', key, string.format('%.0f', (2 * ttl + slack) / 1000))
+        soonest = tonumber(call('ZRANGE', key, '0', '0', 'WITHSCORES')[2])
+      end
+      local counted = pack('<dd', leases, soonest)
+      if s then
+        call('SETRANGE', keys[i + 1], '32', counted)
+      end
+      s = stored[i + 1]
+      stored[i + 1] = string.sub(s, 1, 32) .. counted .. string.sub(s, 49)
+    end
+    if leases >= places then
+      refused = true
+    end
+    if leases == 0 then
+      empty = empty or {}
+      empty[set] = true
+      soonest = expires
+    elseif expires < soonest then
+      soonest = expires
+    end
+    leases = leases + 1
+    if needed < expires then
+      needed = expires
     end
   end
-  if stricter then
-    item, most, left, reset, wait = i, burst, l, r, w
+
+  if mtokens > 0 or drequests > 0 or dtokens > 0 or yrequests > 0 or ytokens > 0 then -- Period.Fit, Period.Take
+    if m ~= minute and m ~= minute + 1 then
+      m, mt = minute, 0
+    end
+    if d ~= day then
+      month = month or monthOf(day)
+      if d ~= day + 1 then
+        d, dr, dt = day, 0, 0
+      end
+      if y ~= month and y ~= month + 1 then
+        y, yr, yt = month, 0, 0
+      end
+      needed = now + 31 * 864e8 -- no month is longer
+    end
+    if mtokens > 0 and tokens > mtokens - mt or dtokens > 0 and tokens > dtokens - dt or ytokens > 0 and tokens > ytokens - yt
+      or drequests > 0 and dr >= drequests or yrequests > 0 and yr >= yrequests then
+      refused = true
+    end
+    mt, dr, dt, yr, yt = mt + charged, dr + 1, dt + charged, yr + 1, yt + charged
+    if mt > MOST or dr > MOST or dt > MOST or yr > MOST or yt > MOST then
+      mt, dt, yt = math.min(mt, MOST), math.min(dt, MOST), math.min(yt, MOST)
+      dr, yr = math.min(dr, MOST), math.min(yr, MOST)
+    end
+  end
+
+  if needed > lives then
+    lives = needed + ttl
+    longer = longer or {}
+    longer[i] = lives + slack - now
+  end
+  if not refused then
+    after[i] = pack(COUNTER, full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt)
   end
 end
-
-local answer = pack('>Bdddd', item, most, left, reset, wait)
 
 -- Phase two: write all, or nothing. Refitting a bucket to a changed limit uses nothing of it.
 
-if wait > 0 then -- who refuses is stricter than all who do not
-  for i, debt in pairs(refit or {}) do
-    put(KEYS[i + 1], debt, numbers[2 * i - 1], numbers[2 * i])
+if refused then
+  for i, bucket in pairs(refit or {}) do
+    call('SETRANGE', keys[i + 1], '0', bucket)
   end
-  return 'R' .. answer
+  stored[1] = 'R' .. pack('<d', now)
+  return table.concat(stored)
 end
 
-local expires, lives = now + ttl * 1000, ttl + slack
-local score
 for i = 1, n do
-  local key, interval = KEYS[i + 1], numbers[2 * i - 1]
-  if interval > 0 then
-    put(key, after[i], interval, numbers[2 * i])
+  if longer and longer[i] then
+    call('SET', keys[i + 1], after[i], 'PX', string.format('%.0f', longer[i] / 1000))
   else
-    score = score or string.format('%.0f', expires)
-    if after[i] == 0 or now % 16 == 0 then -- those of dead doors do not count; to take them out can wait
-      call('ZREMRANGEBYSCORE', key, '-inf', now)
-    end
-    call('ZADD', key, score, admission)
-    if after[i] == 0 then
-      call('PEXPIRE', key, lives)
-    else
-      call('PEXPIRE', key, lives, 'GT') -- never before the last lease in it
-    end
+    call('SETRANGE', keys[i + 1], '0', after[i])
   end
 end
-call('SET', KEYS[1], pack('>dBd', expires, OPEN, attempt) .. answer .. memo, 'PX', lives)
-return 'A' .. answer
+local score = string.format('%.0f', expires)
+for i = n + 2, #keys do
+  call('ZADD', keys[i], score, ARGV[2])
+  if empty and empty[i] then
+    call('PEXPIRE', keys[i], string.format('%.0f', (2 * ttl + slack) / 1000))
+  end
+end
+stored[1] = pack(RECORD, OPEN, expires, attempt, now, tokens) .. ARGV[4]
+local record = table.concat(stored)
+call('SET', keys[1], record, 'PX', ARGV[5])
+return record

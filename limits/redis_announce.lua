@@ -1,14 +1,13 @@
--- Says that a door is there, and answers how many are.
+-- Says that a door is there, and answers how many are, and the name of Redis's memory: what was offered by the door that came
+-- first since Redis began to remember.
 --
--- KEYS  1 the set of doors
--- ARGV  1 the time in microseconds (empty: Redis's own), 2 the door's name, 3 how long it counts as there in ms
+-- KEYS  1 the set of doors, 2 the memory's name
+-- ARGV  1 a double: the time in µs (0: Redis's own); 2 the door's name, 3 how long it counts as there in ms, 4 a name for the
+--       memory
 
-local now = tonumber(ARGV[1])
-if not now then
-  local t = redis.call('TIME')
-  now = t[1] * 1e6 + t[2]
-end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
-redis.call('ZADD', KEYS[1], string.format('%.0f', now + tonumber(ARGV[3]) * 1000), ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return redis.call('ZCARD', KEYS[1])
+local now = clock(unpackd('<d', ARGV[1]))
+call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+call('ZADD', KEYS[1], string.format('%.0f', now + tonumber(ARGV[3]) * 1000), ARGV[2])
+call('PEXPIRE', KEYS[1], ARGV[3])
+call('SET', KEYS[2], ARGV[4], 'NX')
+return {call('ZCARD', KEYS[1]), call('GET', KEYS[2])}

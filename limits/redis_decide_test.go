@@ -2,6 +2,7 @@ package limits_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -42,23 +43,35 @@ type history struct {
 	t                 *testing.T
 	rand              *rand.Rand
 	now               time.Time
-	redis, memory     limits.Limiter
+	redis, memory     store
 	holds             []limits.Hold
 	story             []string
 	admitted, refused int
 }
 
+type store interface {
+	limits.Limiter
+	limits.Rebuilder
+}
+
 func (h *history) step(i int) {
 	h.t.Helper()
-	h.now = h.now.Add(pick(h.rand, []time.Duration{0, 0, time.Microsecond, 900 * time.Microsecond, 7 * time.Millisecond,
+	h.now = h.now.Add(pick(h.rand, []time.Duration{0, 0, 0, time.Microsecond, 900 * time.Microsecond, 7 * time.Millisecond,
 		333333 * time.Microsecond, time.Second, 11 * time.Second, 40 * time.Minute}))
-	switch n := h.rand.IntN(10); {
-	case n < 2 && len(h.holds) > 0:
-		hold := pick(h.rand, h.holds)
-		h.same(fmt.Sprint("release ", hold.Admission), h.redis.Release(h.t.Context(), h.now, hold, limits.Used{}), h.memory.Release(h.t.Context(), h.now, hold, limits.Used{}))
-	case n < 3 && len(h.holds) > 0:
+	if h.rand.IntN(100) == 0 {
+		h.now = h.now.Add(pick(h.rand, []time.Duration{9 * time.Hour, 8 * 24 * time.Hour, 400 * 24 * time.Hour}))
+	}
+	switch n := h.rand.IntN(20); {
+	case n < 5 && len(h.holds) > 0:
+		hold, used := pick(h.rand, h.holds), limits.Used{Tokens: pick(h.rand, []int64{-1, 0, 3, 7, 400, 1 << 60}), Unserved: h.rand.IntN(3) == 0}
+		h.same(fmt.Sprint("release ", hold.Admission, used), h.redis.Release(h.t.Context(), h.now, hold, used), h.memory.Release(h.t.Context(), h.now, hold, used))
+	case n < 7 && len(h.holds) > 0:
 		hold := pick(h.rand, h.holds)
 		h.same(fmt.Sprint("renew ", hold.Admission), renewed(h.t, h.redis, h.now, hold), renewed(h.t, h.memory, h.now, hold))
+	case n < 8:
+		h.raise()
+	case n < 10:
+		h.look()
 	default:
 		h.ask(fmt.Sprint("a", max(0, i-h.rand.IntN(2))))
 	}
@@ -66,7 +79,7 @@ func (h *history) step(i int) {
 
 func (h *history) ask(admission string) {
 	h.t.Helper()
-	ask := limits.Ask{Admission: admission, Limits: anyLimits(h.rand)}
+	ask := limits.Ask{Admission: admission, Limits: anyLimits(h.rand), Tokens: pick(h.rand, []int64{0, 1, 5, 5, 40, 300, 1 << 50, 1 << 55})}
 	a, err := h.redis.Acquire(h.t.Context(), h.now, ask)
 	if err != nil {
 		h.t.Fatal(err)
@@ -75,7 +88,7 @@ func (h *history) ask(admission string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.same(fmt.Sprintf("%s by %+v", admission, ask.Limits), a, b)
+	h.same(fmt.Sprintf("%s of %d by %+v", admission, ask.Tokens, ask.Limits), a, b)
 	if a.Admitted {
 		h.admitted++
 		// An admission that came back after all had forgotten it has another hold; the old one is nobody's.
@@ -83,6 +96,36 @@ func (h *history) ask(admission string) {
 		h.holds = append(h.holds[max(0, len(h.holds)-20):], a.Hold)
 	} else {
 		h.refused++
+	}
+}
+
+func (h *history) raise() {
+	h.t.Helper()
+	var ts []limits.Total
+	for range h.rand.IntN(4) {
+		total := limits.Total{ID: pick(h.rand, limitIDs), Kind: limits.RequestsPerDay + limits.Kind(h.rand.IntN(4)), Used: pick(h.rand, []int64{-1, 0, 2, 30, 1 << 60})}
+		span := limits.Day
+		if total.Kind >= limits.RequestsPerMonth {
+			span = limits.Month
+		}
+		begin, _ := span.Bounds(h.now.Add(pick(h.rand, []time.Duration{0, 0, 0, -30 * 24 * time.Hour})))
+		total.Start = time.Unix(begin, 0).UTC()
+		ts = append(ts, total)
+	}
+	h.same(fmt.Sprint("raise ", ts), h.redis.Raise(h.t.Context(), h.now, ts), h.memory.Raise(h.t.Context(), h.now, ts))
+}
+
+func (h *history) look() {
+	h.t.Helper()
+	ls := anyLimits(h.rand)
+	a, errA := h.redis.Look(h.t.Context(), h.now, ls)
+	b, errB := h.memory.Look(h.t.Context(), h.now, ls)
+	h.same(fmt.Sprint("look ", errA), a, b)
+	ta, errTA := h.redis.Totals(h.t.Context(), h.now, limitIDs)
+	tb, errTB := h.memory.Totals(h.t.Context(), h.now, limitIDs)
+	h.same("totals", ta, tb)
+	if err := errors.Join(errA, errB, errTA, errTB); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
@@ -94,10 +137,12 @@ func (h *history) same(what string, redis, memory any) {
 	}
 }
 
+var limitIDs = []string{"platform", "team/8:research/0:", "key\x00\xff", "d"}
+
 // anyLimits are some limits with values as a policy may have them, and some as it may not.
 func anyLimits(r *rand.Rand) []policy.Limit {
 	var ls []policy.Limit
-	for level, id := range []string{"platform", "team/8:research/0:", "key\x00\xff", "d"} {
+	for level, id := range limitIDs {
 		if r.IntN(3) == 0 {
 			continue
 		}
@@ -113,6 +158,11 @@ func anyLimits(r *rand.Rand) []policy.Limit {
 		if r.IntN(2) == 0 {
 			l.Concurrency = 1 + r.IntN(6)
 		}
+		for _, quota := range []*int64{&l.TokensPerMinute, &l.RequestsPerDay, &l.TokensPerDay, &l.RequestsPerMonth, &l.TokensPerMonth} {
+			if r.IntN(4) == 0 {
+				*quota = pick(r, []int64{1, 10, 50, 100, 1000, 1 << 51})
+			}
+		}
 		ls = append(ls, l)
 	}
 	return ls
@@ -121,16 +171,17 @@ func anyLimits(r *rand.Rand) []policy.Limit {
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
 func FuzzParseLimits(f *testing.F) {
-	f.Add(limits.AppendLimits(nil, []policy.Limit{{Level: policy.TeamLevel, Owner: "research", Model: "m", ID: "team/8:research/1:m",
-		RequestsPerSecond: 0.3, Burst: 7, Concurrency: 1 << 40}, {}}))
-	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		ls, err := limits.ParseLimits(b)
+	f.Add(string(limits.AppendLimits(nil, []policy.Limit{{Level: policy.TeamLevel, Owner: "research", Model: "m", ID: "team/8:research/1:m",
+		RequestsPerSecond: 0.3, Burst: 7, Concurrency: 1 << 40, TokensPerMinute: 1, RequestsPerDay: 2, TokensPerDay: 3,
+		RequestsPerMonth: 4, TokensPerMonth: 5}, {}})))
+	f.Add("\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+	f.Fuzz(func(t *testing.T, s string) {
+		ls, rest, err := limits.ParseLimits(s)
 		if err != nil {
 			return
 		}
-		again, err := limits.ParseLimits(limits.AppendLimits(nil, ls))
-		if d := cmp.Diff(ls, again, cmpopts.EquateNaNs()); err != nil || d != "" {
+		again, restAgain, err := limits.ParseLimits(string(limits.AppendLimits(nil, ls)) + rest)
+		if d := cmp.Diff(ls, again, cmpopts.EquateNaNs()); err != nil || d != "" || rest != restAgain {
 			t.Errorf("%v, %s", err, d)
 		}
 	})
@@ -138,36 +189,37 @@ func FuzzParseLimits(f *testing.F) {
 
 // Whatever Redis answers: an error comes with the zero Decision, a refusal with what refuses, a yes with all that it holds.
 func FuzzReadDecision(f *testing.F) {
-	p := policy.Limit{ID: "key", Concurrency: 1}
-	answer := func(item byte, numbers ...float64) string {
-		b := []byte{item}
-		for _, n := range numbers {
-			b = binary.BigEndian.AppendUint64(b, math.Float64bits(n))
-		}
-		return string(b)
+	ask := limits.Ask{Admission: "a", Tokens: 5, Limits: []policy.Limit{{ID: "team", RequestsPerSecond: 1, Burst: 2}, {ID: "key", Concurrency: 1, TokensPerDay: 10}}}
+	memo := string(limits.AppendLimits(nil, ask.Limits))
+	record := "A" + doubles(2e15, 7, 1e15, 5) + memo
+	empty, full := doubles(make([]float64, 30)...), doubles(append(make([]float64, 19), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)...)+doubles(0)
+	for _, s := range []string{record + empty, record + full, "S" + record + empty, "S" + record, "R" + doubles(1e15) + full, "R" + doubles(1e15) + empty,
+		"R" + doubles(1e15) + doubles(append([]float64{math.NaN()}, make([]float64, 29)...)...), "X", "S", "A"} {
+		f.Add(s)
 	}
-	f.Add("A" + answer(0, 0, 0, 0, 0))
-	f.Add("A" + answer(1, 1, 0, 1e9, 0))
-	f.Add("R" + answer(1, 1, 0, 1e9, 1e9))
-	f.Add("R" + answer(0, 0, 0, 0, 0)) // by nothing
-	f.Add("R" + answer(2, 1, 0, math.NaN(), -1))
-	f.Add("S" + answer(1, 1, 0, 1e9, 0) + string(limits.AppendLimits(nil, []policy.Limit{p})))
-	f.Add("X")
 	f.Fuzz(func(t *testing.T, reply string) {
-		d, err := limits.ReadDecision(reply, "a", []policy.Limit{{ID: "team", RequestsPerSecond: 1, Burst: 2}, p})
+		d, err := limits.ReadDecision(reply, ask, len(memo))
 		switch b := d.Binding(); {
 		case err != nil:
 			if d.Admitted || b != nil || d.Hold.Admission != "" {
 				t.Errorf("%v beside %v", d, err)
 			}
-		case b == nil && !d.Admitted:
-			t.Error("refused by nothing")
-		case b != nil && (b.Max < 0 || b.Remaining < 0 || b.Reset < 0 || b.RetryAfter < 0 || b.Kind == 0):
-			t.Errorf("%+v", b)
 		case d.Admitted != (d.Hold.Admission == "a"):
 			t.Errorf("%+v", d)
-		case d.Admitted && reply[0] == 'A' && !slices.Equal(d.Hold.Leases, []string{"key"}):
-			t.Errorf("holds %v", d.Hold.Leases)
+		case !d.Admitted && (b == nil || !b.Refuses):
+			t.Error("refused by nothing")
+		case b != nil && (b.Max < 0 || b.Used < 0 || b.Remaining < 0 || b.Reset < 0 || b.Kind == 0):
+			t.Errorf("%+v", b)
+		case d.Admitted && reply[0] == 'A' && (!slices.Equal(d.Hold.Leases, []string{"key"}) || !slices.Equal(d.Hold.Quotas, []string{"key"})):
+			t.Errorf("holds %+v", d.Hold)
 		}
 	})
+}
+
+func doubles(fs ...float64) string {
+	var b []byte
+	for _, f := range fs {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+	}
+	return string(b)
 }

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"time"
 )
@@ -37,17 +38,35 @@ func (r *Redis) Doors() int { return r.doors.highest() }
 // DoorTTL is how long one Announce holds.
 func (r *Redis) DoorTTL() time.Duration { return r.cfg.DoorTTL }
 
-// Announce says that this door is there, and sees how many are. As it runs a script that writes, it tells also whether Redis
-// is fit to be asked.
+// Announce says that this door is there, and sees how many are, and whose memory Redis has. As it runs a script that writes,
+// it tells also whether Redis is fit to be asked.
 func (r *Redis) Announce(ctx context.Context, now time.Time) error {
 	within, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	n, err := r.scripts.announce.Run(within, r.client, []string{r.prefix + "doors"}, r.time(now), r.cfg.Door, r.cfg.DoorTTL.Milliseconds()).Int()
+	got, err := r.scripts.announce.Run(within, r.client, []string{r.prefix + "doors", r.prefix + "memory"},
+		appendNumbers(nil, r.time(now)), r.cfg.Door, r.cfg.DoorTTL.Milliseconds(), rand.Text()).Slice()
 	if err != nil {
 		return r.failed(ctx, "announce", err)
 	}
-	r.doors.add(n)
+	if len(got) != 2 {
+		return errReply
+	}
+	doors, isNumber := got[0].(int64)
+	memory, isName := got[1].(string)
+	if !isNumber || !isName {
+		return errReply
+	}
+	r.doors.add(int(doors))
+	r.memory.Store(&memory)
 	return nil
+}
+
+// Memory implements Primary. The name is in Redis, made up by the first door that announced itself there.
+func (r *Redis) Memory() string {
+	if name := r.memory.Load(); name != nil {
+		return *name
+	}
+	return ""
 }
 
 // withdraw takes this door out, so that the others need not wait for its time to run out.

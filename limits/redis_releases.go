@@ -18,6 +18,7 @@ var (
 // freeing is one release on its way.
 type freeing struct {
 	hold    Hold
+	used    Used
 	attempt int64     // of an ask that is given up; 0: a release
 	at      time.Time // when it was released, by the caller's clock
 	queued  time.Time

@@ -8,23 +8,35 @@ import (
 )
 
 var (
+	//go:embed redis_common.lua
+	commonLua string
 	//go:embed redis_acquire.lua
 	acquireLua string
 	//go:embed redis_renew.lua
 	renewLua string
+	//go:embed redis_restore.lua
+	restoreLua string
 	//go:embed redis_release.lua
 	releaseLua string
+	//go:embed redis_look.lua
+	lookLua string
+	//go:embed redis_raise.lua
+	raiseLua string
 	//go:embed redis_announce.lua
 	announceLua string
 )
 
 // scripts are named by the hash of their text, so doors of two versions may share a Redis.
 type scripts struct {
-	acquire, renew, release, announce *redis.Script
+	acquire, renew, restore, release, look, raise, announce *redis.Script
 }
 
 func newScripts() scripts {
-	return scripts{redis.NewScript(acquireLua), redis.NewScript(renewLua), redis.NewScript(releaseLua), redis.NewScript(announceLua)}
+	script := func(text string) *redis.Script { return redis.NewScript(commonLua + text) }
+	return scripts{
+		acquire: script(acquireLua), renew: script(renewLua), restore: script(restoreLua), release: script(releaseLua),
+		look: script(lookLua), raise: script(raiseLua), announce: script(announceLua),
+	}
 }
 
 // call is one run of a script.
@@ -34,7 +46,8 @@ type call struct {
 }
 
 // runAll runs a script once for each call, in one round trip; in a second one those that Redis did not know the script of.
-// Script.Run does the same for one call. The script must be harmless when run again.
+// Script.Run does the same for one call. The script must be harmless when run again. Each reply may have an error of its own
+// besides.
 func runAll(ctx context.Context, c redis.UniversalClient, s *redis.Script, calls []call) ([]*redis.Cmd, error) {
 	p := c.Pipeline()
 	replies := make([]*redis.Cmd, len(calls))

@@ -53,7 +53,7 @@ func removed(t *testing.T, w *world) {
 
 func added(t *testing.T, w *world) {
 	h := w.admit(places("team", 9))
-	r, p := rate("key", 1, 1), places("key", 1)
+	r, p := rate("key", 1, 1), places("model", 1)
 	w.exactly(1, places("team", 9), r, p)
 	w.release(h) // holds nothing of the added ones
 	w.exactly(0, r)
