@@ -26,7 +26,7 @@ func Compile(set *policyv1.Set, now time.Time) (*Snapshot, error) {
 	b := builder{
 		Snapshot: &Snapshot{
 			revision: set.GetRevision().GetNumber(), digest: Digest(set), since: now,
-			keys: map[identity.Hash]*Key{}, byID: map[string]*Key{}, revokedSubjects: map[string]bool{},
+			keys: map[identity.Hash]*Key{}, byID: map[string]*Key{}, revoked: map[string]bool{},
 			models: map[string]*Model{}, endpoints: map[string]*Endpoint{}, teams: map[string]*Team{},
 			platform:      compileLimits(Platform, "", set.GetPlatform().GetLimits()),
 			finishRevoked: set.GetPlatform().GetOnRevoke() == policyv1.OnRevoke_ON_REVOKE_FINISH,

@@ -40,7 +40,7 @@ func (b *builder) issuersOf(list []*policyv1.Issuer) {
 			out.teams[t] = true
 		}
 		for _, s := range i.GetRevokedSubjects() {
-			b.revokedSubjects[SubjectID(i.GetName(), s)] = true
+			b.revoked[SubjectID(i.GetName(), s)] = true
 		}
 		b.issuers = append(b.issuers, out)
 	}
@@ -53,6 +53,9 @@ func (s *Snapshot) Issuers() []*Issuer { return s.issuers }
 // subjectMark stands between an issuer and its subject. No key of a policy has it in its id, and no issuer in its name.
 const subjectMark = ":"
 
+// subjectHash begins a hash in place of a subject. No subject that stands as it is has it.
+const subjectHash = "~"
+
 // SubjectID is the key id of an issuer's subject: ISSUER:SUBJECT where the subject could be a key's id itself, else
 // ISSUER:~ and 40 hex digits of its SHA-256. It is safe wherever a key's id is, the same from revision to revision, and no
 // other subject's or key's.
@@ -61,7 +64,7 @@ func SubjectID(issuer, subject string) string {
 		return issuer + subjectMark + subject
 	}
 	sum := sha256.Sum256([]byte(subject))
-	return issuer + subjectMark + "~" + hex.EncodeToString(sum[:20])
+	return issuer + subjectMark + subjectHash + hex.EncodeToString(sum[:20])
 }
 
 // Subject is the key that a verified JWT of an issuer of this snapshot stands for: of the team that it names, narrowed to
@@ -74,7 +77,7 @@ func (s *Snapshot) Subject(i *Issuer, subject, team string, narrow []string) *Ke
 		return nil
 	}
 	k := &Key{ID: SubjectID(i.Name, subject), Team: t, narrow: narrow}
-	k.Revoked = s.revokedSubjects[k.ID]
+	k.Revoked = s.revoked[k.ID]
 	if len(i.limits) > 0 {
 		k.limits = slices.Clone(i.limits)
 	}

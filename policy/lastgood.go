@@ -3,15 +3,12 @@ package policy
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -64,7 +61,7 @@ func Save(dir string, set *policyv1.Set) error {
 	if err != nil {
 		return fmt.Errorf("keep policy: %w", err)
 	}
-	if err := replace(dir, savedName(number), append(header(body), body...)); err != nil {
+	if err := replace(dir, savedPrefix, savedName(number), append(header(savedFormat, body), body...)); err != nil {
 		return fmt.Errorf("keep policy: %w", err)
 	}
 	prune(dir, number, kept)
@@ -104,7 +101,7 @@ func loadOne(dir string, number uint64) (*policyv1.Set, error) {
 		return nil, err
 	}
 	first, body, ok := bytes.Cut(data, []byte("\n"))
-	if !ok || !bytes.Equal(append(first, '\n'), header(body)) {
+	if !ok || !bytes.Equal(append(first, '\n'), header(savedFormat, body)) {
 		return nil, fmt.Errorf("%s: damaged: the checksum does not fit", path)
 	}
 	set := &policyv1.Set{}
@@ -115,11 +112,6 @@ func loadOne(dir string, number uint64) (*policyv1.Set, error) {
 		return nil, fmt.Errorf("%s: damaged: holds revision %d", path, set.GetRevision().GetNumber())
 	}
 	return set, nil
-}
-
-func header(body []byte) []byte {
-	sum := sha256.Sum256(body)
-	return []byte(savedFormat + hex.EncodeToString(sum[:]) + "\n")
 }
 
 func savedName(number uint64) string {
@@ -146,39 +138,6 @@ func saved(dir string) ([]uint64, error) {
 	return out, nil
 }
 
-// replace writes a whole file under its name, or leaves what was there.
-func replace(dir, name string, data []byte) (err error) {
-	tmp, err := os.CreateTemp(dir, ".new-"+savedPrefix)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(tmp.Name())
-		}
-	}()
-	_, err = tmp.Write(data)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(tmp.Name(), filepath.Join(dir, name)); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes a rename survive a loss of power.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // prune removes what is older than the revision before number, and what a crash left half written. The one before is the
 // newest that is whole: a damaged one is no use to fall back to. What cannot be removed does no harm.
 func prune(dir string, number uint64, kept []uint64) {
@@ -195,10 +154,5 @@ func prune(dir string, number uint64, kept []uint64) {
 		}
 		_ = os.Remove(filepath.Join(dir, savedName(n)))
 	}
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".new-"+savedPrefix) {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
-		}
-	}
+	sweep(dir, savedPrefix)
 }

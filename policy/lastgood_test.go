@@ -83,17 +83,20 @@ func TestSaveRefuses(t *testing.T) {
 // TestDamage breaks the newest copy in every way that a disk or a person might.
 func TestDamage(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
-		"empty":           func([]byte) []byte { return nil },
-		"no header":       func(b []byte) []byte { return b[len(header(nil)):] },
-		"half":            func(b []byte) []byte { return b[:len(b)/2] },
-		"header cut":      func(b []byte) []byte { return b[:10] },
-		"one bit":         func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
-		"checksum":        func(b []byte) []byte { b[len(savedFormat)] ^= 1; return b },
-		"longer":          func(b []byte) []byte { return append(b, 0) },
-		"other format":    func(b []byte) []byte { return append([]byte("x"), b...) },
-		"not a set":       func([]byte) []byte { return append(header([]byte("\xff\xff")), "\xff\xff"...) },
-		"another's":       func([]byte) []byte { body, _ := proto.Marshal(numbered(9)); return append(header(body), body...) },
-		"only a checksum": func([]byte) []byte { return header(nil) },
+		"empty":        func([]byte) []byte { return nil },
+		"no header":    func(b []byte) []byte { return b[len(header(savedFormat, nil)):] },
+		"half":         func(b []byte) []byte { return b[:len(b)/2] },
+		"header cut":   func(b []byte) []byte { return b[:10] },
+		"one bit":      func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
+		"checksum":     func(b []byte) []byte { b[len(savedFormat)] ^= 1; return b },
+		"longer":       func(b []byte) []byte { return append(b, 0) },
+		"other format": func(b []byte) []byte { return append([]byte("x"), b...) },
+		"not a set":    func([]byte) []byte { return append(header(savedFormat, []byte("\xff\xff")), "\xff\xff"...) },
+		"another's": func([]byte) []byte {
+			body, _ := proto.Marshal(numbered(9))
+			return append(header(savedFormat, body), body...)
+		},
+		"only a checksum": func([]byte) []byte { return header(savedFormat, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -69,3 +69,12 @@ func randomLimits(rnd *rand.Rand) []*policyv1.Limit {
 	}
 	return out
 }
+
+// withIssuer adds an issuer of two subjects' worth: eve is revoked.
+func withIssuer(set *policyv1.Set) *policyv1.Set {
+	set.Issuers = append(set.Issuers, &policyv1.Issuer{
+		Name: "okta", Issuer: "https://id.example.com", Audience: "spokegate", JwksFile: "/jwks.json", RevokedSubjects: []string{"eve"},
+		Limits: []*policyv1.Limit{{Concurrency: proto.Uint32(2)}, {Model: "m0", TokensPerDay: proto.Uint64(5)}},
+	})
+	return set
+}

@@ -3,8 +3,6 @@ package policy
 import (
 	"crypto/subtle"
 	"encoding/hex"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,9 +22,9 @@ type Snapshot struct {
 	teams     map[string]*Team
 	platform  []Limit
 
-	issuers         []*Issuer // sorted by name
-	revokedSubjects map[string]bool
-	finishRevoked   bool
+	issuers       []*Issuer       // sorted by name
+	revoked       map[string]bool // subjects, and whom the spoke has revoked by itself
+	finishRevoked bool
 
 	sortedEndpoints []*Endpoint
 }
@@ -83,9 +81,7 @@ func (s *Snapshot) Revoked(id string) bool {
 	if k := s.byID[id]; k != nil {
 		return k.Revoked
 	}
-	issuer, _, subject := strings.Cut(id, subjectMark)
-	known := slices.ContainsFunc(s.issuers, func(i *Issuer) bool { return i.Name == issuer })
-	return !subject || !known || s.revokedSubjects[id]
+	return s.revoked[id] || s.issuerOf(id) == nil
 }
 
 // CutsRevoked says that what a revoked key still has running is cut; else it may finish.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
@@ -40,8 +41,12 @@ type Agent struct {
 	last   uint64 // the highest number given to a revision, also to one that was lost
 	digest string // of the revision in force, in hex
 
-	mu     sync.Mutex // guards status
-	status Status
+	every time.Duration // between two looks at the spoke's own revocations
+
+	mu       sync.Mutex       // guards what follows, and that what is in force fits it
+	compiled *policy.Snapshot // the revision in force, as it came
+	revoked  []policy.Revocation
+	status   Status
 }
 
 // Status is what people and the readiness page want to know.
@@ -55,6 +60,10 @@ type Status struct {
 	// LastNack is why the newest candidate was refused; "" if it was not.
 	LastNack   string
 	LastNackAt time.Time
+	// Revoked is how many keys this spoke has revoked by itself, over every revision.
+	Revoked int
+	// RevokedErr is why a change to those could not be taken up, so that the ones before it stay revoked; "" if it could.
+	RevokedErr string
 }
 
 // NewAgent makes an agent that keeps its last good revision in dir and puts revisions in force by current.
@@ -68,13 +77,19 @@ func NewAgent(dir string, current *policy.Current, source Source, o Options) *Ag
 	if o.Patience == 0 {
 		o.Patience = 2 * time.Second
 	}
-	return &Agent{dir: dir, current: current, source: source, Options: o, metrics: newMetrics(o.Registerer)}
+	return &Agent{dir: dir, current: current, source: source, Options: o, metrics: newMetrics(o.Registerer), every: lookEvery}
 }
 
 // Start puts the last good revision in force, then lets the source make one offer. It returns nil as soon as there is a
 // policy in force and that offer is answered; without a last good revision it waits for the offer as long as ctx lets it.
-// An error says that there is no policy, and why. Nothing runs after Start: call Run.
+// An error says that there is no policy, and why, or that it is not known which keys this spoke has revoked. Nothing runs
+// after Start: call Run.
 func (a *Agent) Start(ctx context.Context) error {
+	list, err := policy.LoadRevoked(a.dir)
+	if err != nil {
+		return err
+	}
+	a.revoke(list)
 	disk := a.restore()
 	first, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,7 +98,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		first, stop = context.WithTimeout(first, a.Patience)
 		defer stop()
 	}
-	err := a.source.Run(first, func(c Candidate) {
+	err = a.source.Run(first, func(c Candidate) {
 		a.offer(c)
 		cancel()
 	})
@@ -105,8 +120,13 @@ func (a *Agent) nothing(ctx context.Context, source, disk error) error {
 	return fmt.Errorf("no policy to serve: %w\nand the last good one is no help: %w", why, disk)
 }
 
-// Run answers the source's offers until ctx is done; its goroutine is the caller's.
-func (a *Agent) Run(ctx context.Context) error { return a.source.Run(ctx, a.offer) }
+// Run answers the source's offers, and follows what the spoke revokes by itself, until ctx is done.
+func (a *Agent) Run(ctx context.Context) error {
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return a.source.Run(ctx, a.offer) })
+	work.Go(func() error { a.followRevoked(ctx); return nil })
+	return work.Wait()
+}
 
 // Status is the state now. It may be asked at any time, from anywhere.
 func (a *Agent) Status() Status {
@@ -212,13 +232,14 @@ func (a *Agent) stage(c Candidate) (*policyv1.Set, error) {
 	}, nil
 }
 
-// serve puts a snapshot in force.
+// serve puts a revision in force, under what the spoke has revoked by itself.
 func (a *Agent) serve(s *policy.Snapshot, status Status) {
-	a.current.Store(s)
 	a.last, a.digest = max(a.last, s.Revision()), s.Digest()
 	a.metrics.revision.Set(float64(s.Revision()))
 	status.Revision, status.Digest, status.Since = s.Revision(), s.Digest(), s.Since()
 	a.mu.Lock()
-	a.status = status
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	status.Revoked, status.RevokedErr = a.status.Revoked, a.status.RevokedErr
+	a.compiled, a.status = s, status
+	a.current.Store(s.Revoke(a.revoked))
 }

@@ -4,7 +4,10 @@
 //
 // The package promises that what is in force was checked whole and is on disk, that it is one revision at a time, that a
 // restart without a source serves the last good one, and that every offer is answered once. It promises no more than one
-// offer at a time: nothing in it needs a queue or a goroutine of its own.
+// offer at a time, so nothing in it needs a queue.
+//
+// What a spoke revokes by itself (policy.EditRevoked) lies over every revision. A running agent takes a change up within a
+// second; one that cannot be read leaves revoked what was, and a start that does not know what is revoked fails.
 //
 // It does not decide what a good policy is (package policy does), and has nothing to do with Envoy's own xDS (package
 // envoy). [File] is the source of a spoke that stands alone; the hub's stream is another.

@@ -28,9 +28,12 @@ type File struct {
 // coarse is the coarsest step of a file system's times: within it, a file may change and its time not.
 const coarse = 2 * time.Second
 
+// lookEvery is the time between two looks at a file.
+const lookEvery = 250 * time.Millisecond
+
 // NewFile watches the file at path. It need not exist: an absent file is refused like a bad one.
 func NewFile(path string, log *slog.Logger) *File {
-	return &File{Every: 250 * time.Millisecond, path: path, log: log}
+	return &File{Every: lookEvery, path: path, log: log}
 }
 
 // Run offers the file's content now and whenever it changed. See [Source].

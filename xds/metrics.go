@@ -9,6 +9,7 @@ type metrics struct {
 	revision prometheus.Gauge
 	nacks    prometheus.Counter
 	lastAck  prometheus.Gauge
+	revoked  prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
@@ -22,6 +23,9 @@ func newMetrics(r prometheus.Registerer) metrics {
 		}),
 		lastAck: f.NewGauge(prometheus.GaugeOpts{
 			Name: "spokegate_policy_last_ack_timestamp_seconds", Help: "When a policy candidate was last accepted, as Unix time; 0 before the first.",
+		}),
+		revoked: f.NewGauge(prometheus.GaugeOpts{
+			Name: "spokegate_policy_revoked_locally", Help: "Keys that this spoke has revoked by itself, over every revision of the policy.",
 		}),
 	}
 }

@@ -65,10 +65,21 @@ func (s *spoke) do(d *datadriven.TestData) string {
 	case "truncate":
 		s.must(os.Truncate(s.file, 0))
 		return s.answer(true)
+	case "revoke", "undo":
+		s.revoke(d)
+		return ""
+	case "keys": // what is said of each
+		return s.keys(d)
 	case "remove":
+		if d.HasArg("revoked") {
+			return s.revokedFile(os.Remove)
+		}
 		s.must(os.Remove(s.file))
 		return s.answer(true)
-	case "damage": // newest or all
+	case "damage": // newest or all, or the list of revoked keys
+		if d.HasArg("revoked") {
+			return s.revokedFile(func(path string) error { return os.Truncate(path, 90) })
+		}
 		return s.damage(d.HasArg("all"))
 	case "block": // the disk does not take this revision
 		s.must(os.Mkdir(s.saved(d), 0o700))
@@ -113,6 +124,7 @@ func (s *spoke) start() string {
 	s.agent = NewAgent(s.dir, s.current, &tap{file, s.answers}, Options{
 		Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Now: func() time.Time { return t0 }, Patience: time.Minute,
 	})
+	s.agent.every = time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := s.agent.Start(ctx); err != nil {
 		cancel()
@@ -176,8 +188,18 @@ func (s *spoke) status() string {
 	if testutil.ToFloat64(m.revision) != float64(st.Revision) {
 		s.t.Errorf("metric says revision %v, status %d", testutil.ToFloat64(m.revision), st.Revision)
 	}
-	out := fmt.Sprintf("revision %d, %d keys, from %s, from disk only: %v; %v nacks, ever acked: %v\n", st.Revision, snap.Keys(), st.From, st.FromDisk,
+	if testutil.ToFloat64(m.revoked) != float64(st.Revoked) {
+		s.t.Errorf("metric says %v revoked, status %d", testutil.ToFloat64(m.revoked), st.Revoked)
+	}
+	out := fmt.Sprintf("revision %d, %d keys, from %s, from disk only: %v; %v nacks, ever acked: %v", st.Revision, snap.Keys(), st.From, st.FromDisk,
 		testutil.ToFloat64(m.nacks), testutil.ToFloat64(m.lastAck) == float64(t0.Unix()))
+	if st.Revoked > 0 {
+		out += fmt.Sprint(", revoked here: ", st.Revoked)
+	}
+	out += "\n"
+	if st.RevokedErr != "" {
+		out += st.RevokedErr + "\n"
+	}
 	if st.LastNack != "" {
 		out += "last nack: " + st.LastNack + "\n"
 	}

@@ -18,7 +18,7 @@ const usageText = `spokegate: the door before your GPUs
   spokegate door          the services beside one Envoy: admission, metering, picking, and Envoy's own configuration
   spokegate worker        a shim before one engine
   spokegate sim           the simulated engine
-  spokegate policy        check a policy file, print its JSON schema
+  spokegate policy        check a policy file, print its JSON schema, revoke a key on this spoke
   spokegate key new       make a key
   spokegate usage tail    follow the usage records
   spokegate envoy print   show Envoy's configuration

@@ -12,7 +12,7 @@ import (
 )
 
 func runPolicy(ctx context.Context, args []string) error {
-	sub, rest, err := pickSub("policy", args, map[string]role{"check": checkPolicy, "schema": printSchema})
+	sub, rest, err := pickSub("policy", args, map[string]role{"check": checkPolicy, "schema": printSchema, "revoke": revokeKey})
 	if err != nil {
 		return err
 	}
