@@ -48,7 +48,12 @@ func (r *rig) ends(t *testing.T) {
 		var id string
 		r.leaves(t, ctx, "", func() { id = <-asked; leave() })
 		<-freed
-		r.ended(t, id, "", func(e *logEntry) bool { return e.CommonProperties.ResponseFlags.DownstreamConnectionTermination })
+		e := r.logged(t, id)
+		if c := e.CommonProperties; !c.ResponseFlags.DownstreamConnectionTermination || served(c.Metadata.FilterMetadata) != r.workers["a"].addr ||
+			e.Response.GetResponseCode().GetValue() != 0 {
+			t.Errorf("logged %v", e)
+		}
+		r.notMetered(t, id)
 	})
 	t.Run("the client leaves during admission", func(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
@@ -125,6 +130,16 @@ func (r *rig) ended(t *testing.T, id, body string, flag func(*logEntry) bool) {
 	}
 	if m := r.services.meter.ended.await(t, id, some[metered])[0]; m.end || string(m.body) != body {
 		t.Errorf("metered %q, end %v", m.body, m.end)
+	}
+}
+
+// notMetered says that the meter heard nothing of a request that is over, by the time it has heard all of a later one.
+func (r *rig) notMetered(t *testing.T, id string) {
+	t.Helper()
+	later := r.post(t, r.list("b"))
+	r.services.meter.ended.await(t, later.id, some[metered])
+	if got, _ := r.services.meter.ended.get(id); len(got) > 0 {
+		t.Errorf("metered %+v", got)
 	}
 }
 

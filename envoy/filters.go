@@ -32,29 +32,36 @@ func filter(name string, config proto.Message) *hcmv3.HttpFilter {
 
 // demandContext lets nothing pass without a trusted context, whatever went wrong before it.
 func demandContext() *hcmv3.HttpFilter {
-	present := &routev3.HeaderMatcher{
-		Name: ContextHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
-	}
 	return filter("envoy.filters.http.rbac", &rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{
 		Action: rbacv3.RBAC_ALLOW,
 		Policies: map[string]*rbacv3.Policy{"trusted-context": {
 			Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_Any{Any: true}}},
-			Principals:  []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Header{Header: present}}},
+			Principals:  []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Header{Header: present(ContextHeader)}}},
 		}},
 	}})
 }
 
-// meterHeaders are all that the meter is sent of requests and responses: what it reads, and no secret among it.
-var meterHeaders = []string{":path", ":status", "content-type", RequestIDHeader, EndpointHeader, RefusedHeader}
+func present(header string) *routev3.HeaderMatcher {
+	return &routev3.HeaderMatcher{Name: header, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
+}
 
-// meter is told of request headers, response headers and response body, and not waited for. When it is away the response
-// goes on, and Envoy counts failure_mode_allowed.
+// meterFilter is the meter's name in the chain.
+const meterFilter = "spokegate.meter"
+
+// meterHeaders are all that the meter is sent of a response's headers: what it reads, and no secret among it.
+var meterHeaders = []string{":status", "content-type", RefusedHeader}
+
+// meter is told of response headers and response body, and not waited for. When it is away the response goes on, and Envoy
+// counts failure_mode_allowed.
+//
+// It hears of a request when the response begins, so that one without a response costs nothing: whose response it is, the
+// attributes say, which come once. Metadata would come again with each piece of the body.
 func (d Door) meter() *hcmv3.HttpFilter {
 	read := &matcherv3.ListStringMatcher{}
 	for _, h := range meterHeaders {
 		read.Patterns = append(read.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h}})
 	}
-	return filter("spokegate.meter", &procv3.ExternalProcessor{
+	return filter(meterFilter, &procv3.ExternalProcessor{
 		StatPrefix:        "meter",
 		GrpcService:       grpcService(meterCluster, 0),
 		FailureModeAllow:  true,
@@ -64,12 +71,12 @@ func (d Door) meter() *hcmv3.HttpFilter {
 		// that has seen the end of the response closes by itself.
 		DeferredCloseTimeout: secs(3 * time.Second),
 		ProcessingMode: &procv3.ProcessingMode{
-			RequestHeaderMode: procv3.ProcessingMode_SEND, ResponseHeaderMode: procv3.ProcessingMode_SEND,
+			RequestHeaderMode: procv3.ProcessingMode_SKIP, ResponseHeaderMode: procv3.ProcessingMode_SEND,
 			RequestBodyMode: procv3.ProcessingMode_NONE, ResponseBodyMode: procv3.ProcessingMode_STREAMED,
 			RequestTrailerMode: procv3.ProcessingMode_SKIP, ResponseTrailerMode: procv3.ProcessingMode_SKIP,
 		},
-		MetadataOptions: &procv3.MetadataOptions{ForwardingNamespaces: namespaces(LBNamespace)},
-		ForwardRules:    &procv3.HeaderForwardingRules{AllowedHeaders: read},
+		ResponseAttributes: []string{IDAttribute, PathAttribute, ClusterAttribute, UpstreamAttribute},
+		ForwardRules:       &procv3.HeaderForwardingRules{AllowedHeaders: read},
 	})
 }
 

@@ -5,8 +5,10 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -17,7 +19,7 @@ func TestLive(t *testing.T) {
 			r := startRig(t, picker, func(d *Door) { d.BodyLimit = 8 << 20 })
 			parts := map[string]func(*testing.T){
 				"picking": r.picking, "headers": r.headers, "refusals": r.refusals, "bodies": r.bodies, "http1": r.http1,
-				"http2": r.http2, "ends": r.ends, "fleet": r.followsFleet,
+				"http2": r.http2, "ends": r.ends, "fleet": r.followsFleet, "own answers": r.ownAnswers,
 			}
 			if picker {
 				parts["shed"] = r.shed
@@ -104,8 +106,8 @@ func (r *rig) refusals(t *testing.T) {
 		t.Errorf("the client sees %v", v)
 	}
 	m := r.services.meter.ended.await(t, a.id, some[metered])[0]
-	if m.response[RefusedHeader] != "draining" {
-		t.Errorf("the meter saw %v", m.response)
+	if m.response[RefusedHeader] != "draining" || m.attributes[UpstreamAttribute] != r.workers["b"].addr {
+		t.Errorf("the meter saw %v of %v", m.response, m.attributes)
 	}
 	e := r.logged(t, a.id)
 	if got := e.CommonProperties.Metadata.FilterMetadata[OwnNamespace].GetFields()[RefusedHeader].GetStringValue(); got != "draining" {
@@ -131,7 +133,7 @@ func (r *rig) headers(t *testing.T) {
 
 	check := r.services.authz.checks.await(t, a.id, some[check])[0].headers
 	absent(t, "ext_authz", check, append(stripped, ContextHeader, EndpointHeader, DestinationKey)...)
-	present(t, "ext_authz", check, ClientRequestIDHeader, "mine", RequestIDHeader, a.id, ExplainHeader, "please",
+	carries(t, "ext_authz", check, ClientRequestIDHeader, "mine", RequestIDHeader, a.id, ExplainHeader, "please",
 		"authorization", "Bearer good", "x-api-key", "k", "cookie", "c=1")
 
 	got, _ := r.workers["a"].got.get(a.id)
@@ -141,15 +143,18 @@ func (r *rig) headers(t *testing.T) {
 	}
 	absent(t, "worker", worker, canonical(append(stripped, EndpointHeader, ExplainHeader, ClientRequestIDHeader, DestinationKey,
 		"authorization", "x-api-key", "cookie", "accept-encoding")...)...)
-	present(t, "worker", worker, canonical(ContextHeader, "signed", RequestIDHeader, a.id, AttemptHeader, "1")...)
+	carries(t, "worker", worker, canonical(ContextHeader, "signed", RequestIDHeader, a.id, AttemptHeader, "1")...)
 
 	m := r.services.meter.ended.await(t, a.id, some[metered])[0]
-	absent(t, "meter", m.request, append(stripped, "authorization", "x-api-key", "cookie")...)
-	present(t, "meter", m.request, EndpointHeader, ClusterName("large"))
-	absent(t, "meter", m.request, ContextHeader, "user-agent", "authorization")
-	absent(t, "meter", m.response, "x-spokegate-secret")
-	if string(m.body) != "served by a" || !m.end || served(m.metadata) != r.workers["a"].addr {
-		t.Errorf("metered %q, end %v, metadata %v", m.body, m.end, m.metadata)
+	if diff := cmp.Diff(map[string]string{":status": "200", "content-type": "text/plain; charset=utf-8"}, m.response); diff != "" {
+		t.Errorf("the meter is sent (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{IDAttribute: a.id, PathAttribute: "/v1/chat/completions", ClusterAttribute: ClusterName("large"),
+		UpstreamAttribute: r.workers["a"].addr}, m.attributes); diff != "" {
+		t.Errorf("attributes (-want +got):\n%s", diff)
+	}
+	if string(m.body) != "served by a" || !m.end || m.more {
+		t.Errorf("metered %q, end %v, more than needed %v", m.body, m.end, m.more)
 	}
 
 	client := map[string]string{}
@@ -157,12 +162,31 @@ func (r *rig) headers(t *testing.T) {
 		client[k] = a.header.Get(k)
 	}
 	absent(t, "client", client, canonical("x-spokegate-secret", "x-envoy-upstream-service-time", ContextHeader)...)
-	present(t, "client", client, canonical("x-ratelimit-limit-requests", "7", ExplainHeader, "because", RequestIDHeader, a.id)...)
+	carries(t, "client", client, canonical("x-ratelimit-limit-requests", "7", ExplainHeader, "because", RequestIDHeader, a.id)...)
 
 	e := r.logged(t, a.id)
 	if e.CommonProperties.UpstreamCluster != ClusterName("large") || served(e.CommonProperties.Metadata.FilterMetadata) != r.workers["a"].addr ||
 		e.Response.ResponseCode.GetValue() != 200 || e.Response.ResponseBodyBytes != uint64(len(a.body)) || e.Request.RequestId != a.id {
 		t.Errorf("logged %v", e)
+	}
+}
+
+// ownAnswers: of what was refused the meter hears nothing, and of Envoy's own answers that no worker was asked.
+func (r *rig) ownAnswers(t *testing.T) {
+	denied := r.do(t, "POST", "/v1/chat/completions", strings.NewReader("{}"), "authorization", "Bearer bad")
+	if denied.status != 401 {
+		t.Fatalf("got %d %q", denied.status, denied.body)
+	}
+	r.notMetered(t, denied.id)
+	r.notMetered(t, r.post(t, r.list("a"), "x-test-endpoint", "-").id)
+	for name, a := range map[string]answer{
+		"no worker": r.post(t, ""), "no such endpoint": r.post(t, r.list("a"), "x-test-endpoint", "nowhere"),
+	} {
+		a.want(t, 503, "unavailable")
+		m := r.services.meter.ended.await(t, a.id, some[metered])[0]
+		if m.attributes[UpstreamAttribute] != "" || m.response[":status"] != "503" {
+			t.Errorf("%s: metered %+v", name, m)
+		}
 	}
 }
 
@@ -211,7 +235,7 @@ func absent(t *testing.T, who string, h map[string]string, names ...string) {
 	}
 }
 
-func present(t *testing.T, who string, h map[string]string, pairs ...string) {
+func carries(t *testing.T, who string, h map[string]string, pairs ...string) {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
 		if got := h[pairs[i]]; http.CanonicalHeaderKey(got) != http.CanonicalHeaderKey(pairs[i+1]) {

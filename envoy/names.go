@@ -50,6 +50,20 @@ const (
 	OwnNamespace = "spokegate"
 )
 
+// Attributes, which Envoy evaluates when a response begins, and sends to the meter with its headers.
+const (
+	// AttributesKey is the name under which they arrive.
+	AttributesKey = "envoy.filters.http.ext_proc"
+	// IDAttribute is RequestIDHeader's value.
+	IDAttribute = "request.id"
+	// PathAttribute is the request's path without its query.
+	PathAttribute = "request.url_path"
+	// ClusterAttribute is ClusterName of the endpoint; missing: the request was not admitted.
+	ClusterAttribute = "xds.cluster_name"
+	// UpstreamAttribute is the last host that Envoy tried, "ip:port"; missing: none was, and the answer is Envoy's own.
+	UpstreamAttribute = "upstream.address"
+)
+
 // How an ext_authz call says what is asked: gRPC initial metadata, one of the two values.
 const (
 	// CheckKey is the metadata key.

@@ -5,10 +5,13 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	procv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// route is the one route, which matches all: without a matching route Envoy would skip ext_authz. It leads to the cluster
-// that ext_authz wrote into EndpointHeader; no header or no such cluster is 503.
+// route leads to the cluster that ext_authz wrote into EndpointHeader; no such cluster is 503. What has no such header is not
+// admitted yet, or never: it has a route too, for without one Envoy would skip ext_authz. That one leads nowhere, and the
+// meter is not told of what is refused there.
 func (d Door) route() *routev3.RouteConfiguration {
 	action := &routev3.RouteAction{
 		ClusterSpecifier:            &routev3.RouteAction_ClusterHeader{ClusterHeader: EndpointHeader},
@@ -26,13 +29,19 @@ func (d Door) route() *routev3.RouteConfiguration {
 			// AttemptHeader and what else ext_authz wrote, and must itself take x-spokegate-* away before the engine.
 			RequestHeadersToRemove: upstreamRemovals(),
 			ResponseHeadersToAdd:   []*corev3.HeaderValueOption{anthropicID()},
-			Routes: []*routev3.Route{{
-				Name:   "by-endpoint",
-				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-				Action: &routev3.Route_Route{Route: action},
-			}},
+			Routes: []*routev3.Route{
+				{Name: "by-endpoint", Match: anyPath(present(EndpointHeader)), Action: &routev3.Route_Route{Route: action}},
+				{Name: "not-admitted", Match: anyPath(), Action: &routev3.Route_Route{Route: action}, TypedPerFilterConfig: map[string]*anypb.Any{
+					meterFilter: pack(&procv3.ExtProcPerRoute{Override: &procv3.ExtProcPerRoute_Disabled{Disabled: true}}),
+				}},
+			},
 		}},
 	}
+}
+
+// anyPath matches every path of requests with these headers.
+func anyPath(headers ...*routev3.HeaderMatcher) *routev3.RouteMatch {
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}, Headers: headers}
 }
 
 func anthropicID() *corev3.HeaderValueOption {

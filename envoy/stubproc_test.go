@@ -9,10 +9,11 @@ import (
 
 // metered is what the meter was told of one request.
 type metered struct {
-	request, response map[string]string
-	metadata          map[string]*structpb.Struct
-	body              []byte
-	end               bool // end_of_stream was seen
+	response   map[string]string
+	attributes map[string]string // which came with the response headers
+	more       bool              // attributes or metadata came with something else
+	body       []byte
+	end        bool // end_of_stream was seen
 }
 
 type stubMeter struct {
@@ -28,23 +29,22 @@ func (s *stubMeter) Process(stream procv3.ExternalProcessor_ProcessServer) error
 			s.ended.add(id, m)
 			return nil
 		}
-		for k, v := range r.GetMetadataContext().GetFilterMetadata() {
-			if m.metadata == nil {
-				m.metadata = map[string]*structpb.Struct{}
-			}
-			m.metadata[k] = v
+		got := map[string]string{}
+		for k, v := range r.GetAttributes()[AttributesKey].GetFields() {
+			got[k] = v.GetStringValue()
 		}
+		m.more = m.more || len(r.GetMetadataContext().GetFilterMetadata()) > 0
 		switch v := r.Request.(type) {
-		case *procv3.ProcessingRequest_RequestHeaders:
-			m.request = flat(v.RequestHeaders.Headers)
-			id = m.request[RequestIDHeader]
 		case *procv3.ProcessingRequest_ResponseHeaders:
+			m.attributes, id = got, got[IDAttribute]
 			m.response = flat(v.ResponseHeaders.Headers)
 			m.end = m.end || v.ResponseHeaders.EndOfStream
+			continue
 		case *procv3.ProcessingRequest_ResponseBody:
 			m.body = append(m.body, v.ResponseBody.Body...)
 			m.end = m.end || v.ResponseBody.EndOfStream
 		}
+		m.more = m.more || len(got) > 0
 	}
 }
 

@@ -1,11 +1,14 @@
 package extproc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +32,7 @@ import (
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,7 +60,7 @@ func newBench(t *testing.T) *bench {
 		Limiter: limits.NewMemory(limits.MemoryConfig{}), Journal: b.records, Spoke: "s", Door: "d", Grace: 50 * time.Millisecond,
 	})
 	log := slog.New(slog.DiscardHandler)
-	g := grpc.NewServer()
+	g := grpc.NewServer(wire.Option())
 	Register(g, NewMeter(b.flights, time.Now, prometheus.NewRegistry(), log), NewLog(b.flights, time.Now, log))
 	lis := bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -126,16 +130,23 @@ func headers(pairs ...string) *corev3.HeaderMap {
 	return m
 }
 
-func requestHeaders(pairs ...string) *extprocv3.ProcessingRequest {
-	return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headers(pairs...)}}}
+// admitted are response headers as they come of an admitted request that a worker answered.
+func admitted(pairs ...string) *extprocv3.ProcessingRequest {
+	return attributed(responseHeadersMessage(pairs...), envoy.IDAttribute, id, envoy.PathAttribute, "/v1/chat/completions",
+		envoy.ClusterAttribute, envoy.ClusterName("e"), envoy.UpstreamAttribute, "10.0.0.1:8000")
 }
 
-func admitted() *extprocv3.ProcessingRequest {
-	return requestHeaders(":path", "/v1/chat/completions?beta=true", "x-request-id", id, envoy.EndpointHeader, envoy.ClusterName("e"))
-}
-
-func responseHeaders(pairs ...string) *extprocv3.ProcessingRequest {
+func responseHeadersMessage(pairs ...string) *extprocv3.ProcessingRequest {
 	return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headers(pairs...)}}}
+}
+
+func attributed(r *extprocv3.ProcessingRequest, pairs ...string) *extprocv3.ProcessingRequest {
+	fields := map[string]*structpb.Value{}
+	for i := 0; i < len(pairs); i += 2 {
+		fields[pairs[i]] = structpb.NewStringValue(pairs[i+1])
+	}
+	r.Attributes = map[string]*structpb.Struct{envoy.AttributesKey: {Fields: fields}}
+	return r
 }
 
 func body(text string, end bool) *extprocv3.ProcessingRequest {
@@ -179,7 +190,7 @@ func TestMeterAndLogMakeOneRecord(t *testing.T) {
 				if logFirst {
 					b.logged(entry(200, nil))
 				}
-				s := b.stream(t.Context(), observing, admitted(), responseHeaders(":status", "200", "content-type", "text/event-stream"),
+				s := b.stream(t.Context(), observing, admitted(":status", "200", "content-type", "text/event-stream"),
 					body(sse, false), body("data: [DONE]\n\n", true))
 				if !logFirst {
 					b.logged(entry(200, nil))
@@ -212,7 +223,7 @@ func TestEveryEndingIsAccounted(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			// An answer to each message shows that it was taken before the stream ends.
-			s := b.stream(ctx, false, admitted(), responseHeaders(":status", "200", "content-type", "text/event-stream"), body(sse, false))
+			s := b.stream(ctx, false, admitted(":status", "200", "content-type", "text/event-stream"), body(sse, false))
 			let(s, cancel)
 			b.logged(entry(200, &alsdatav3.ResponseFlags{DownstreamConnectionTermination: true}))
 			r := b.next()
@@ -223,14 +234,27 @@ func TestEveryEndingIsAccounted(t *testing.T) {
 	}
 }
 
-func TestMeterIgnoresWhatWasNotAdmitted(t *testing.T) {
+func TestMeterIgnoresWhatIsNoAnswerOfAWorker(t *testing.T) {
 	b := newBench(t)
-	for name, msgs := range map[string][]*extprocv3.ProcessingRequest{
-		"a denial comes without request headers": {responseHeaders(":status", "401"), body(`{"error":{}}`, true)},
-		"no context":                             {requestHeaders(":path", "/v1/chat/completions", "x-request-id", id), responseHeaders(":status", "403"), body("x", true)},
-		"another admission":                      {requestHeaders(":path", "/v1/chat/completions", "x-request-id", "other", envoy.EndpointHeader, envoy.ClusterName("e")), responseHeaders(":status", "200"), body("x", true)},
+	pairs := []string{envoy.IDAttribute, id, envoy.PathAttribute, "/v1/chat/completions", envoy.ClusterAttribute, envoy.ClusterName("e"),
+		envoy.UpstreamAttribute, "10.0.0.1:8000"}
+	but := func(name, value string) []string {
+		got := slices.Clone(pairs)
+		i := slices.Index(got, name)
+		if value == "" {
+			return slices.Delete(got, i, i+2)
+		}
+		got[i+1] = value
+		return got
+	}
+	for name, attributes := range map[string][]string{
+		"none":                    nil,
+		"a denial":                but(envoy.ClusterAttribute, ""),
+		"a cluster of the door's": but(envoy.ClusterAttribute, "spokegate-door"),
+		"no worker was asked":     but(envoy.UpstreamAttribute, ""),
+		"another admission":       but(envoy.IDAttribute, "other"),
 	} {
-		s := b.stream(t.Context(), false, msgs...)
+		s := b.stream(t.Context(), false, attributed(responseHeadersMessage(":status", "401"), attributes...), body(`{"error":{}}`, true))
 		_ = s.CloseSend()
 		if _, err := s.Recv(); err != io.EOF {
 			t.Errorf("%s: the stream ends with %v", name, err)
@@ -241,9 +265,17 @@ func TestMeterIgnoresWhatWasNotAdmitted(t *testing.T) {
 	}
 }
 
+func TestMeterRefusesWhatIsNoMessage(t *testing.T) {
+	var log bytes.Buffer
+	m := NewMeter(nil, time.Now, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err := m.Process(&scripted{messages: [][]byte{{0xff}}}); err == nil || !strings.Contains(log.String(), "broke off") {
+		t.Errorf("%v, logged %q", err, log.String())
+	}
+}
+
 func TestRefusalOfAShimIsNotServed(t *testing.T) {
 	b := newBench(t)
-	b.stream(t.Context(), true, admitted(), responseHeaders(":status", "503", envoy.RefusedHeader, "draining"), body(`{"error":{}}`, true))
+	b.stream(t.Context(), true, admitted(":status", "503", envoy.RefusedHeader, "draining"), body(`{"error":{}}`, true))
 	b.logged(entry(503, nil))
 	if r := b.next(); r.GetOutcome() != "not_served" || r.CompletionTokens != nil {
 		t.Errorf("record %v", r)

@@ -10,16 +10,15 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
-	"strings"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	alsv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/spokegate/spokegate/envoy"
@@ -29,7 +28,6 @@ import (
 
 // Meter counts responses. One stream is one request.
 type Meter struct {
-	extprocv3.UnimplementedExternalProcessorServer
 	flights *flight.Table
 	now     func() time.Time
 	log     *slog.Logger
@@ -44,21 +42,27 @@ func NewMeter(t *flight.Table, now func() time.Time, r prometheus.Registerer, lo
 	})}
 }
 
-// Register adds both services to a gRPC server.
+// Register adds both services to a gRPC server, which must have been made with wire.Option.
 func Register(g *grpc.Server, m *Meter, l *Log) {
-	extprocv3.RegisterExternalProcessorServer(g, m)
+	desc := extprocv3.ExternalProcessor_ServiceDesc
+	desc.HandlerType = (*any)(nil)
+	desc.Streams = []grpc.StreamDesc{{
+		StreamName: desc.Streams[0].StreamName, ServerStreams: true, ClientStreams: true,
+		Handler: func(_ any, stream grpc.ServerStream) error { return m.Process(stream) },
+	}}
+	g.RegisterService(&desc, m)
 	alsv3.RegisterAccessLogServiceServer(g, l)
 }
 
 // Process receives until the stream ends, however it ends: Envoy cancels streams in ordinary life, so an end says
 // nothing of the outcome.
-func (m *Meter) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
+func (m *Meter) Process(stream grpc.ServerStream) error {
 	m.streams.Inc()
 	defer m.streams.Dec()
-	w := watch{flights: m.flights, now: m.now}
+	w := &watch{flights: m.flights, now: m.now}
 	defer w.end()
 	for {
-		req, err := stream.Recv()
+		err := stream.RecvMsg(w)
 		if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 			return nil
 		}
@@ -66,110 +70,97 @@ func (m *Meter) Process(stream extprocv3.ExternalProcessor_ProcessServer) error 
 			m.log.Debug("metering stream broke off", "admission", w.admission, "error", err)
 			return err
 		}
-		resp := w.take(req)
-		if req.GetObservabilityMode() { // Envoy goes on by itself and reads no answer
+		if w.observed { // Envoy goes on by itself and reads no answer
 			if w.facts.SawEnd {
 				return nil // lets go of the stream, which Envoy would hold open for its deferred close
 			}
 			continue
 		}
-		if err := stream.Send(resp); err != nil {
+		if err := stream.SendMsg(pass(w.about)); err != nil {
 			return err
 		}
 	}
 }
 
-// watch is what one stream has seen.
+// pass is the answer that lets a message pass where Envoy waits for one.
+func pass(about part) *extprocv3.ProcessingResponse {
+	switch about {
+	case requestHeaders:
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}
+	case responseHeaders:
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}}
+	case requestBody:
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}}
+	case responseBody:
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}}
+	case requestTrailers:
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}}
+	case responseTrailers:
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
+	}
+	return &extprocv3.ProcessingResponse{}
+}
+
+// watch is what one stream has seen. It receives each message of it.
 type watch struct {
 	flights *flight.Table
 	now     func() time.Time
 
+	about    part // of the last message
+	observed bool // it was only observed
+
 	admission string
-	op        openai.Op
 	served    string
 	meter     *openai.Meter
 	facts     flight.Metered
 	begun     bool // the first byte of the body was seen
 }
 
-// take notes one message and gives the answer that lets it pass where Envoy waits for one.
-func (w *watch) take(req *extprocv3.ProcessingRequest) *extprocv3.ProcessingResponse {
-	switch r := req.GetRequest().(type) {
-	case *extprocv3.ProcessingRequest_RequestHeaders:
-		w.requestHeaders(r.RequestHeaders)
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}
-	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		w.responseHeaders(r.ResponseHeaders, req.GetMetadataContext())
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}}
-	case *extprocv3.ProcessingRequest_ResponseBody:
-		w.responseBody(r.ResponseBody)
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}}
-	case *extprocv3.ProcessingRequest_RequestBody:
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}}
-	case *extprocv3.ProcessingRequest_RequestTrailers:
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}}
-	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		w.facts.SawEnd = true
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
+// FromWire notes one message, whose bytes are counted where they lie.
+func (w *watch) FromWire(b mem.BufferSlice) error {
+	whole := b.MaterializeToBuffer(mem.DefaultBufferPool()) // copies nothing that lies in one piece
+	defer whole.Free()
+	m, err := parse(whole.ReadOnlyData())
+	if err != nil {
+		return err
 	}
-	return &extprocv3.ProcessingResponse{}
-}
-
-// requestHeaders learns whose response this will be. Only what admission let through names an endpoint; a denial
-// arrives without request headers at all.
-func (w *watch) requestHeaders(h *extprocv3.HttpHeaders) {
-	var path, endpoint, id string
-	for _, v := range h.GetHeaders().GetHeaders() {
-		switch v.GetKey() {
-		case ":path":
-			path = envoy.HeaderValue(v)
-		case envoy.EndpointHeader:
-			endpoint = envoy.HeaderValue(v)
-		case envoy.RequestIDHeader:
-			id = envoy.HeaderValue(v)
-		}
-	}
-	if endpoint == "" {
-		return
-	}
-	w.admission = id
-	path, _, _ = strings.Cut(path, "?")
-	w.op, _, _ = openai.Route("POST", path)
-}
-
-func (w *watch) responseHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) {
-	if w.admission == "" {
-		return
-	}
-	w.served = md.GetFilterMetadata()[envoy.LBNamespace].GetFields()[envoy.ServedKey].GetStringValue()
-	var sse bool
-	for _, v := range h.GetHeaders().GetHeaders() {
-		switch v.GetKey() {
-		case ":status":
-			w.facts.Status, _ = strconv.Atoi(envoy.HeaderValue(v))
-		case "content-type":
-			sse = envoy.HeaderValue(v) == openai.EventStream
-		case envoy.RefusedHeader:
-			w.facts.Refused = true
-		}
-	}
-	w.meter = openai.NewMeter(w.op, sse)
-	if h.GetEndOfStream() {
+	w.about, w.observed = m.about, m.observed
+	switch m.about {
+	case responseHeaders:
+		w.headers(&m)
+	case responseBody:
+		w.body(&m)
+	case responseTrailers:
 		w.facts.SawEnd = true
 	}
+	return nil
 }
 
-func (w *watch) responseBody(b *extprocv3.HttpBody) {
+// headers learns whose response this is. Only what admission let through has an endpoint's cluster, and only an answer that
+// a worker was asked for is metered: any other is Envoy's own, and the access log tells all there is.
+func (w *watch) headers(m *message) {
+	if envoy.EndpointOf(string(m.of.cluster)) == "" || len(m.of.upstream) == 0 {
+		return
+	}
+	w.admission, w.served = string(m.of.id), string(m.of.upstream)
+	op, _, _ := openai.Route("POST", string(m.of.path))
+	w.meter = openai.NewMeter(op, m.sse)
+	w.facts.Status, _ = strconv.Atoi(string(m.status))
+	w.facts.Refused = m.refused
+	w.facts.SawEnd = w.facts.SawEnd || m.end
+}
+
+func (w *watch) body(m *message) {
 	if w.meter == nil {
 		return
 	}
-	if len(b.GetBody()) > 0 && !w.begun {
+	if len(m.body) > 0 && !w.begun {
 		w.begun = true
 		w.flights.FirstByte(w.admission, w.served, w.now())
 	}
-	_, _ = w.meter.Write(b.GetBody()) // never fails
-	w.facts.ResponseBytes += int64(len(b.GetBody()))
-	if b.GetEndOfStream() {
+	_, _ = w.meter.Write(m.body) // never fails
+	w.facts.ResponseBytes += int64(len(m.body))
+	if m.end {
 		w.facts.SawEnd = true
 		w.end() // now, and not when Envoy lets go of the stream
 	}
@@ -180,9 +171,7 @@ func (w *watch) end() {
 	if w.admission == "" {
 		return
 	}
-	if w.meter != nil {
-		w.facts.Report = w.meter.Close()
-	}
+	w.facts.Report = w.meter.Close()
 	w.facts.At = w.now()
 	facts := w.facts
 	w.flights.End(w.admission, flight.Facts{Metered: &facts})

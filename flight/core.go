@@ -122,7 +122,9 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 // stray takes facts of an admission without a flight: early ones are kept, late ones counted.
 func (c *core) stray(id string, facts Facts) {
 	if m := c.recent.of(id); m.ended {
-		c.metrics.anomalies.WithLabelValues(late).Inc()
+		if facts.Metered == nil || facts.Metered.Status != 0 { // else it says that nothing passed, and the record does too
+			c.metrics.anomalies.WithLabelValues(late).Inc()
+		}
 	} else {
 		m.facts.merge(facts)
 	}

@@ -52,7 +52,9 @@ func (f *Facts) conclusive() bool {
 }
 
 // settled: nothing that could still come would add to it.
-func (f *Facts) settled() bool { return f.Metered != nil && (f.Logged != nil || f.Lost != "") }
+func (f *Facts) settled() bool {
+	return f.Metered != nil && (f.Logged != nil || f.Lost != "") || f.Logged != nil && f.Logged.unanswered()
+}
 
 // Metered is what the meter saw pass.
 type Metered struct {
@@ -79,3 +81,6 @@ type Logged struct {
 	// FirstByte towards the client; zero: none, or unknown.
 	FirstByte, At time.Time
 }
+
+// unanswered: no response of a worker began, so there was nothing to meter.
+func (l *Logged) unanswered() bool { return l.Status == 0 || l.Served == "" }

@@ -48,9 +48,10 @@ func Outcome(m *Metered, l *Logged) (outcome string, anomalies []string) {
 
 // doubts are the anomalies that do not depend on the outcome.
 func doubts(m *Metered, l *Logged) (list []string) {
-	if m != nil {
+	switch {
+	case m != nil:
 		list = append(list, m.Report.Anomalies...)
-	} else {
+	case l == nil || !l.unanswered():
 		list = append(list, unmetered)
 	}
 	if l == nil {

@@ -75,6 +75,25 @@ spokegate_flights_open 0
 	}
 }
 
+// Where no response of a worker began there is nothing to meter: the log alone is all, and no anomaly.
+func TestLogOfNoAnswerIsAll(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	r := newRig(Config{Registerer: registry})
+	for id, l := range map[string]Logged{
+		"left while a worker was asked": {ClientCut: true, Served: "10.0.0.2:8000"}, "left before": {ClientCut: true}, "no worker": {Status: 503, NoUpstream: true},
+	} {
+		r.open(id)
+		r.End(id, Facts{Logged: &l})
+		if rec := r.one(t, id, "usage"); len(rec.Anomalies) != 0 || rec.CountedFrom != "none" || rec.CompletionTokens != nil {
+			t.Errorf("%s: %v", id, rec)
+		}
+		r.End(id, Facts{Metered: &Metered{}}) // nothing passed: not late, for it is known
+	}
+	if n := testutil.CollectAndCount(r.core.metrics.anomalies); n != 0 {
+		t.Errorf("%d anomalies counted", n)
+	}
+}
+
 func TestGrace(t *testing.T) {
 	r := newRig(Config{Grace: 2 * time.Second})
 	r.open("a")
