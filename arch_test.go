@@ -29,6 +29,7 @@ var layers = []string{
 	"usage",
 	"policy",
 	"openai",
+	"identity/jwks", // reads files and addresses, which identity itself does not
 	"identity",
 	"wire",
 	"sim",

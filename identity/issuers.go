@@ -88,6 +88,7 @@ func (s *Issuers) SetIssuers(list []IssuerConfig) {
 func (s *Issuers) SetKeys(c IssuerConfig, keys *KeySet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.list = slices.Clone(s.list) // Verify may read the one before
 	for n, i := range s.list {
 		if i.IssuerConfig == c {
 			s.list[n] = &issuer{IssuerConfig: c, keys: keys, missing: i.missing}
