@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"strings"
@@ -31,7 +32,7 @@ func codingOf(encoding string) string { return strings.ToLower(strings.Trim(enco
 //
 // Members of gzip and frames of zstd that follow each other are one body, as their standards say. Refused are: another
 // encoding, or several (415); what is cut short, followed by anything else, or fails its checksum (400); more than most bytes
-// when decoded (413). Memory grows with what was decoded, not with what a header promises, and never far beyond most.
+// when decoded (413). Memory grows with what was decoded, little with what a header promises, and never far beyond most.
 func DecodeBody(encoding string, body []byte, most int64) ([]byte, *Error) {
 	if err := CheckEncoding(encoding); err != nil {
 		return nil, err
@@ -72,7 +73,22 @@ func decode(coding string, body []byte, most int64) (out []byte, whole bool, err
 	if err := d.Reset(&d.body); err != nil {
 		return nil, false, err
 	}
-	return readAtMost(d, make([]byte, 0, min(int64(4*len(body)), most)+1), most)
+	return readAtMost(d, make([]byte, 0, min(promised(coding, body), 32*int64(len(body)), most)+1), most)
+}
+
+// promised returns how long the body says to be when decoded: exactly, mostly. It is not to be believed.
+func promised(coding string, body []byte) int64 {
+	if coding == "gzip" {
+		if len(body) < 4 {
+			return 0
+		}
+		return int64(binary.LittleEndian.Uint32(body[len(body)-4:]))
+	}
+	var h zstd.Header
+	if err := h.Decode(body); err != nil || !h.HasFCS || h.FrameContentSize > maxCount {
+		return 4 * int64(len(body))
+	}
+	return int64(h.FrameContentSize)
 }
 
 // readAtMost appends to out, and doubles it as it fills up.
