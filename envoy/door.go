@@ -29,6 +29,9 @@ type Door struct {
 	// metadata that it answers. Empty: the pick rides on the answer of ext_authz. With a picker, Envoy sends the body of an
 	// HTTP/2 request that ends in trailers twice (envoy 45470): the worker must refuse what is not one JSON value.
 	PickerSocket string
+	// TrustedHops is how many proxies stand between clients and this Envoy whose x-forwarded-for is believed: the client is who
+	// the farthest of them saw. 0: whoever connects is the client, whatever it says.
+	TrustedHops int
 	// Concurrency is Envoy's worker threads. 0: one a core.
 	Concurrency int
 	// LogLevel is Envoy's own: trace, debug, info, warning, error. Default "warning".
@@ -121,6 +124,7 @@ func (d Door) Validate() error {
 	bad(!(d.TracePercent >= 0 && d.TracePercent <= 100), "trace percent %v: want 0 to 100", d.TracePercent)
 	bad(d.BodyLimit < leastBody || d.BodyLimit > 1<<30, "body limit %d: want 1 MiB to 1 GiB", d.BodyLimit)
 	bad(d.BodyLimit >= leastBody && (d.HeadCheckAbove < 0 || d.HeadCheckAbove > d.BodyLimit), "head check above %d: want 1 to the body limit", d.HeadCheckAbove)
+	bad(d.TrustedHops < 0 || d.TrustedHops > 16, "trusted hops %d: want 0 to 16", d.TrustedHops)
 	bad(d.Concurrency < 0 || d.MaxConnections < 0, "concurrency and connections: want no negative number")
 	bad(d.CheckTimeout > d.RequestTimeout || d.RequestTimeout > d.IdleTimeout, "timeouts: want check %v <= request %v <= idle %v: "+
 		"a client that stalls must meet the request timeout first", d.CheckTimeout, d.RequestTimeout, d.IdleTimeout)

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// filters is the chain. Its order is the design's; noteRefusal and tidyResponse are first so that they see responses last.
+// filters is the chain. Its order is the design's; tidy and noteRefusal are first so that they see responses last.
 func (d Door) filters() []*hcmv3.HttpFilter {
-	fs := []*hcmv3.HttpFilter{tidyResponse(), noteRefusal()}
+	fs := []*hcmv3.HttpFilter{d.tidy(), noteRefusal()}
 	fs = append(fs, d.authorization()...)
 	fs = append(fs, demandContext(), d.meter())
 	if d.PickerSocket != "" {

@@ -35,11 +35,14 @@ func noteRefusal() *hcmv3.HttpFilter {
 	}}})
 }
 
-// tidyResponse takes the owned headers from what goes to a client.
-func tidyResponse() *hcmv3.HttpFilter {
-	return filter("envoy.filters.http.header_mutation", &tidyv3.HeaderMutation{
-		Mutations: &tidyv3.Mutations{ResponseMutations: stripOwned()},
-	})
+// tidy tells admission who the client is, where the one who connects is a proxy, and takes the owned headers from what goes to
+// a client.
+func (d Door) tidy() *hcmv3.HttpFilter {
+	m := &tidyv3.Mutations{ResponseMutations: stripOwned()}
+	if d.TrustedHops > 0 {
+		m.RequestMutations = append(m.RequestMutations, keep(ClientAddressHeader, "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"))
+	}
+	return filter("envoy.filters.http.header_mutation", &tidyv3.HeaderMutation{Mutations: m})
 }
 
 func stripOwned() []*mutationv3.HeaderMutation {

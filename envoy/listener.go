@@ -70,6 +70,7 @@ func (d Door) manager() *hcmv3.HttpConnectionManager {
 		MergeSlashes:                  true,
 		PathWithEscapedSlashesAction:  hcmv3.HttpConnectionManager_REJECT_REQUEST,
 		UseRemoteAddress:              yes(),
+		XffNumTrustedHops:             uint32(d.TrustedHops),
 
 		GenerateRequestId:            yes(),
 		RequestIdExtension:           requestID(),

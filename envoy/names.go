@@ -17,6 +17,9 @@ const (
 	// ClientTraceHeader carries the traceparent that the client sent, if any and if there is tracing: traceparent is Envoy's own
 	// by then. It does not go upstream.
 	ClientTraceHeader = "x-spokegate-client-traceparent"
+	// ClientAddressHeader carries the client's IP where Door.TrustedHops is not 0: the source of an ext_authz call is the nearest
+	// proxy's then. It does not go upstream.
+	ClientAddressHeader = "x-spokegate-client-address"
 	// ExplainHeader is the one header of ours that a client may send, and that may go back to a client.
 	ExplainHeader = "x-spokegate-explain"
 	// RefusedHeader is set on a response by a worker's shim that did not serve. The meter sees it, the client does not.

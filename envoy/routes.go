@@ -62,5 +62,5 @@ func (d Door) retries() *routev3.RetryPolicy {
 // server, Envoy has answered.
 func upstreamRemovals() []string {
 	return append(append([]string(nil), secretHeaders...),
-		EndpointHeader, ExplainHeader, ClientRequestIDHeader, ClientTraceHeader, DestinationKey, "accept-encoding", "expect")
+		EndpointHeader, ExplainHeader, ClientRequestIDHeader, ClientTraceHeader, ClientAddressHeader, DestinationKey, "accept-encoding", "expect")
 }

@@ -84,6 +84,7 @@ type check struct {
 	headers map[string]string
 	path    string
 	body    []byte
+	source  string // the client's IP
 }
 
 // stubAuthz says yes to "Bearer good". The test's own request headers steer it:
@@ -101,7 +102,8 @@ func (s *stubAuthz) Check(ctx context.Context, r *authv3.CheckRequest) (*authv3.
 	h := r.Attributes.Request.Http
 	md, _ := metadata.FromIncomingContext(ctx)
 	kind := strings.Join(md.Get(CheckKey), ",")
-	s.checks.add(h.Headers[RequestIDHeader], check{kind: kind, headers: h.Headers, path: h.Path, body: h.RawBody})
+	s.checks.add(h.Headers[RequestIDHeader], check{kind: kind, headers: h.Headers, path: h.Path, body: h.RawBody,
+		source: r.Attributes.Source.GetAddress().GetSocketAddress().GetAddress()})
 	if h.Headers["x-test-hang"] == kind {
 		<-ctx.Done()
 		return nil, ctx.Err()
