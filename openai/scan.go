@@ -9,11 +9,15 @@ const (
 	MaxMembers = 256 // members of the top level
 	MaxName    = 256 // bytes of a decoded top-level name, and of the model
 	MaxN       = 128 // choices
+
+	// MaxNumber is the characters of a number. Python reads whole numbers of 4300 digits at most.
+	MaxNumber = 1024
 )
 
 // Scan reads a request body strictly, in one pass. It refuses (400 invalid_body; the message says what and at which byte,
 // from 0) a body that
-//   - is not one JSON object in UTF-8, without a byte order mark and with nothing after it, or nests deeper than MaxDepth;
+//   - is not one JSON object in UTF-8, without a byte order mark and with nothing after it, nests deeper than MaxDepth, or has
+//     a number of more than MaxNumber characters;
 //   - has two keys at the top level or in stream_options that are equal after unescaping and Unicode simple case folding, or
 //     one that differs only in case from a name that the API or an engine knows, or one with a lone surrogate;
 //   - has no model, or one that is not a string of 1 to MaxName bytes without lone surrogates;

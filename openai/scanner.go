@@ -227,6 +227,9 @@ func (s *scanner) number() *Error {
 			return s.failAt(start, "", malformedNumber)
 		}
 	}
+	if i-start > MaxNumber {
+		return s.failAt(start, "", fmt.Sprintf("a number of more than %d characters", MaxNumber))
+	}
 	s.i = i
 	return nil
 }
