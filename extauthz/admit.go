@@ -69,7 +69,7 @@ func (s *Server) admit(ctx context.Context, q question) answer {
 
 // identify finds out who calls what. The key comes first: without one, nothing is told about paths.
 func (s *Server) identify(q question) (caller, *openai.Error) {
-	op, arg, wrongPath := openai.Route(q.method, q.path)
+	op, arg, wrongPath := openai.Route(q.method, q.path())
 	c := caller{op: op, arg: arg, snap: s.Policy.Load()}
 	switch {
 	case c.snap == nil:

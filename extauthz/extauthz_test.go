@@ -6,13 +6,16 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	"github.com/spokegate/spokegate/envoy"
@@ -32,9 +35,11 @@ endpoints:
   - {name: large, allow_fields: [priority]}
 teams:
   - {name: t1, models: [cheap], limits: [{concurrency: 2}]}
+  - {name: boundless, models: [cheap]}
 keys:
   - {id: k1, team: t1, sha256: KEY}
   - {id: k2, team: t1, sha256: REVOKED, revoked: true}
+  - {id: k4, team: boundless, sha256: BOUNDLESS}
   - {id: k3, team: t1, sha256: EXPIRED, expires: 2020-01-01T00:00:00Z}
 `
 
@@ -47,11 +52,18 @@ func (f pickerFunc) Pick(context.Context, time.Time, string, *openai.Request, []
 
 type records []*usagev1.Record
 
-func (r *records) Append(rec *usagev1.Record) { *r = append(*r, rec) }
+var recording sync.Mutex
+
+func (r *records) Append(rec *usagev1.Record) {
+	recording.Lock()
+	defer recording.Unlock()
+	*r = append(*r, rec)
+}
 
 type gate struct {
 	*Server
 	key, revoked, expired string
+	boundless             string // a key without limits
 	records               *records
 	limiter               *limits.Memory
 	verifier              *identity.Verifier
@@ -61,7 +73,7 @@ func newGate(t *testing.T) *gate {
 	t.Helper()
 	g := &gate{records: &records{}, limiter: limits.NewMemory(limits.MemoryConfig{}), verifier: identity.NewVerifier("large")}
 	text := policyText
-	for name, secret := range map[string]*string{"KEY": &g.key, "REVOKED": &g.revoked, "EXPIRED": &g.expired} {
+	for name, secret := range map[string]*string{"KEY": &g.key, "REVOKED": &g.revoked, "EXPIRED": &g.expired, "BOUNDLESS": &g.boundless} {
 		s, h := identity.NewKey()
 		*secret = s
 		text = strings.ReplaceAll(text, "sha256: "+name, `sha256: "`+h.String()+`"`)
@@ -103,7 +115,31 @@ func (g *gate) ask(t *testing.T, ctx context.Context, opts ...change) (*authv3.C
 	for _, o := range opts {
 		o(h)
 	}
-	return g.Check(ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: h}}})
+	return g.over(t, ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: h}}})
+}
+
+// over asks by the wire form, and spoils that as soon as the answer is there: nobody may have kept any of it.
+func (g *gate) over(t *testing.T, ctx context.Context, req *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	t.Helper()
+	wire, err := proto.Marshal(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Request{}
+	if err := (Codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, r); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		r.Free()
+		spoil(wire)
+	}()
+	return g.Check(ctx, r)
+}
+
+func spoil(b []byte) {
+	for i := range b {
+		b[i] = 0xDB
+	}
 }
 
 func set(name, value string) change {

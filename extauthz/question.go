@@ -3,12 +3,8 @@ package extauthz
 import (
 	"mime"
 	"net/url"
-	"strconv"
 	"strings"
 
-	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-
-	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
 )
@@ -19,40 +15,16 @@ type question struct {
 	id              string // Envoy's own, so that it is unique
 	clientRequestID string
 	clientTrace     string // the traceparent that the client sent; only where there is tracing
-	method, path    string
+	method          string
+	target          string // path and query
 	host            string
-	query           string
+	source          string // the client's IP, as Envoy knows it; empty: none
 	authorization   string
 	apiKey          string
 	contentType     string
 	contentEncoding string
-	contentLength   int64 // -1: not told
-	body            []byte
-}
-
-func questionOf(req *authv3.CheckRequest) question {
-	h := req.GetAttributes().GetRequest().GetHttp()
-	headers := h.GetHeaders()
-	path, query, _ := strings.Cut(h.GetPath(), "?")
-	length, err := strconv.ParseInt(headers["content-length"], 10, 64)
-	if err != nil {
-		length = -1
-	}
-	return question{
-		id:              headers["x-request-id"],
-		clientRequestID: headers[envoy.ClientRequestIDHeader],
-		clientTrace:     headers[envoy.ClientTraceHeader],
-		method:          h.GetMethod(),
-		path:            path,
-		host:            h.GetHost(),
-		query:           query,
-		authorization:   headers["authorization"],
-		apiKey:          headers["x-api-key"],
-		contentType:     headers["content-type"],
-		contentEncoding: headers["content-encoding"],
-		contentLength:   length,
-		body:            h.GetRawBody(),
-	}
+	contentLength   int64  // -1: not told
+	body            []byte // only until the answer is made
 }
 
 // credential hashes the one key that the request carries. A client may send it in both headers, as some SDKs do, but
@@ -89,12 +61,18 @@ func (q question) checkHost() *openai.Error {
 	return nil
 }
 
+func (q question) path() string {
+	path, _, _ := strings.Cut(q.target, "?")
+	return path
+}
+
 // checkQuery refuses a query that names a model: it would not be the one that is checked. Other parameters pass.
 func (q question) checkQuery() *openai.Error {
-	if q.query == "" {
+	_, query, _ := strings.Cut(q.target, "?")
+	if query == "" {
 		return nil
 	}
-	values, err := url.ParseQuery(q.query)
+	values, err := url.ParseQuery(query)
 	if err != nil {
 		return openai.InvalidBody("", "the query string is malformed")
 	}

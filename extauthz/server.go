@@ -14,7 +14,6 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -52,7 +51,6 @@ type Config struct {
 
 // Server answers Envoy's checks.
 type Server struct {
-	authv3.UnimplementedAuthorizationServer
 	Config
 	metrics *metrics
 }
@@ -62,14 +60,11 @@ func New(c Config) *Server {
 	return &Server{Config: c, metrics: newMetrics(c.Registerer)}
 }
 
-// Register adds the service to a gRPC server.
-func (s *Server) Register(g *grpc.Server) { authv3.RegisterAuthorizationServer(g, s) }
-
 // Check answers one request. Envoy asks on headers alone where the body is large, and then with the body: which of the
 // two it is, Envoy's configuration says in the call's metadata, where no client can reach.
-func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+func (s *Server) Check(ctx context.Context, req *Request) (*authv3.CheckResponse, error) {
 	began := s.Now()
-	q := questionOf(req)
+	q := req.question
 	var a answer
 	if s.Tracer != nil {
 		var span trace.Span

@@ -19,6 +19,7 @@ import (
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/epp"
+	"github.com/spokegate/spokegate/extauthz"
 	"github.com/spokegate/spokegate/fleet/join"
 )
 
@@ -33,7 +34,7 @@ type listener struct {
 }
 
 func (s *servers) envoySide(d envoy.Door) *grpc.Server {
-	g := grpc.NewServer(d.ServerOptions()...)
+	g := grpc.NewServer(append(d.ServerOptions(), grpc.ForceServerCodecV2(extauthz.Codec{}))...)
 	s.grpc("unix:"+d.DoorSocket, g)
 	return g
 }

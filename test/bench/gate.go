@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -13,6 +15,7 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
@@ -85,23 +88,29 @@ func (g *gate) end(id string) {
 	g.flights.End(id, flight.Facts{Logged: &flight.Logged{Status: 200, Attempts: 1, At: now}})
 }
 
-// check admits a request and ends its flight.
-func check(size string, bytes int) (micro, error) {
+// check reads a request as Envoy sends it, admits it, and ends its flight.
+func check(size string, length int) (micro, error) {
 	g, err := newGate()
 	if err != nil {
 		return micro{}, err
 	}
-	bodies, ids, i := requests(g.key, bytes, false), serials(1<<17), 0
-	headers := map[string]string{"authorization": "Bearer " + g.key, "content-type": "application/json", "content-length": fmt.Sprint(len(bodies[0].body)),
-		":method": "POST", ":path": "/v1/chat/completions", ":authority": "bench", "user-agent": "bench", "x-forwarded-proto": "http"}
-	http := &authv3.AttributeContext_HttpRequest{Method: "POST", Path: "/v1/chat/completions", Host: "bench", Headers: headers}
-	req := &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: http}}}
+	bodies, ids, i := requests(g.key, length, false), serials(1<<17), 0
+	asked := make([]wire, len(bodies))
+	for i, b := range bodies {
+		if asked[i], err = newWire(g.key, ids[0], b.body); err != nil {
+			return micro{}, err
+		}
+	}
 	m := micro{name: "extauthz.check_" + size, unit: "µs", times: inMicros, note: "bare copy and xxh3 of the body", against: touched(bodies[0].body), done: g.stop}
 	m.ours = func() error {
-		id := ids[i%len(ids)]
-		headers["x-request-id"], http.RawBody = id, bodies[i%different].body
+		id, req := ids[i%len(ids)], extauthz.Request{}
+		frames := asked[i%different].named(id)
 		i++
-		resp, err := g.Check(context.Background(), req)
+		if err := (extauthz.Codec{}).Unmarshal(frames, &req); err != nil {
+			return err
+		}
+		defer req.Free()
+		resp, err := g.Check(context.Background(), &req)
 		if err != nil || resp.GetOkResponse() == nil {
 			return fmt.Errorf("not admitted: %v %w", resp, err)
 		}
@@ -115,6 +124,34 @@ func check(size string, bytes int) (micro, error) {
 		time.Sleep(time.Millisecond)
 	}
 	return m, err
+}
+
+// wire is a CheckRequest in frames of HTTP/2, and where its request id stands.
+type wire struct {
+	frames mem.BufferSlice
+	id     []byte
+}
+
+func newWire(key, id string, body []byte) (wire, error) {
+	http := &authv3.AttributeContext_HttpRequest{Method: "POST", Path: "/v1/chat/completions", Host: "bench", RawBody: body,
+		Headers: map[string]string{"authorization": "Bearer " + key, "content-type": "application/json", "content-length": fmt.Sprint(len(body)),
+			":method": "POST", ":path": "/v1/chat/completions", ":authority": "bench", "user-agent": "bench", "x-forwarded-proto": "http", "x-request-id": id}}
+	b, err := proto.Marshal(&authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: http}}})
+	at := bytes.Index(b, []byte(id))
+	if err != nil || at < 0 {
+		return wire{}, fmt.Errorf("no request id in the message: %w", err)
+	}
+	w := wire{id: b[at : at+len(id)]}
+	for frame := range slices.Chunk(b, 16<<10) {
+		w.frames = append(w.frames, mem.SliceBuffer(frame))
+	}
+	return w, nil
+}
+
+// named gives the request another id of the same length.
+func (w wire) named(id string) mem.BufferSlice {
+	copy(w.id, id)
+	return w.frames
 }
 
 // meterChunks of one stream.

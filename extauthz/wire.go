@@ -1,0 +1,214 @@
+package extauthz
+
+import (
+	"errors"
+	"strconv"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/spokegate/spokegate/envoy"
+)
+
+// Numbers of the fields that are read, in envoy/service/auth/v3 and envoy/config/core/v3.
+const (
+	checkAttributes   = 1
+	attributesSource  = 1
+	attributesRequest = 4
+	peerAddress       = 1
+	addressSocket     = 1 // of a oneof with the next two
+	addressPipe       = 2
+	addressInternal   = 3
+	socketAddress     = 2
+	requestHTTP       = 2
+	httpID            = 1
+	httpMethod        = 2
+	httpHeaders       = 3
+	httpPath          = 4
+	httpHost          = 5
+	httpScheme        = 6
+	httpQuery         = 7
+	httpFragment      = 8
+	httpProtocol      = 10
+	httpBody          = 11
+	httpRawBody       = 12
+	entryKey          = 1
+	entryValue        = 2
+)
+
+var (
+	errFieldNumber = errors.New("a field number out of range")
+	errUTF8        = errors.New("a string that is not UTF-8")
+)
+
+// parse reads the wire form of a CheckRequest as protobuf demands: a message that comes again is merged, of anything else
+// the last one counts, and what is not known is skipped, here unread. The question's body is a slice of b; its strings are
+// copies.
+func parse(b []byte) (question, error) {
+	q := question{contentLength: -1}
+	err := fields(b, func(n protowire.Number, v []byte) error {
+		if n != checkAttributes {
+			return nil
+		}
+		return fields(v, q.attribute)
+	})
+	return q, err
+}
+
+// fields calls take for each field that has a length. All that is read here has one.
+func fields(b []byte, take func(protowire.Number, []byte) error) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if num > protowire.MaxValidNumber {
+			return errFieldNumber
+		}
+		b = b[n:]
+		if typ != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+				return protowire.ParseError(n)
+			}
+			b = b[n:]
+			continue
+		}
+		v, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if err := take(num, v); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func (q *question) attribute(n protowire.Number, v []byte) error {
+	switch n {
+	case attributesSource:
+		return fields(v, func(n protowire.Number, v []byte) error {
+			if n != peerAddress {
+				return nil
+			}
+			return fields(v, q.address)
+		})
+	case attributesRequest:
+		return fields(v, func(n protowire.Number, v []byte) error {
+			if n != requestHTTP {
+				return nil
+			}
+			return fields(v, q.http)
+		})
+	}
+	return nil
+}
+
+// address keeps the IP of a socket; who comes from elsewhere has none.
+func (q *question) address(n protowire.Number, v []byte) error {
+	switch n {
+	case addressSocket:
+		return fields(v, func(n protowire.Number, v []byte) error {
+			if n != socketAddress {
+				return nil
+			}
+			return text(&q.source, v)
+		})
+	case addressPipe, addressInternal:
+		q.source = ""
+	}
+	return nil
+}
+
+func (q *question) http(n protowire.Number, v []byte) error {
+	switch n {
+	case httpMethod:
+		return text(&q.method, v)
+	case httpHeaders:
+		return q.header(v)
+	case httpPath:
+		return text(&q.target, v)
+	case httpHost:
+		return text(&q.host, v)
+	case httpRawBody:
+		q.body = v
+	case httpID, httpScheme, httpQuery, httpFragment, httpProtocol, httpBody:
+		if !utf8.Valid(v) {
+			return errUTF8
+		}
+	}
+	return nil
+}
+
+// header reads one entry of the map of headers.
+func (q *question) header(entry []byte) error {
+	var key, value []byte
+	err := fields(entry, func(n protowire.Number, v []byte) error {
+		switch n {
+		case entryKey:
+			key = v
+		case entryValue:
+			value = v
+		default:
+			return nil
+		}
+		if !utf8.Valid(v) {
+			return errUTF8
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	switch string(key) {
+	case "x-request-id":
+		q.id = string(value)
+	case envoy.ClientRequestIDHeader:
+		q.clientRequestID = string(value)
+	case envoy.ClientTraceHeader:
+		q.clientTrace = string(value)
+	case "authorization":
+		q.authorization = string(value)
+	case "x-api-key":
+		q.apiKey = string(value)
+	case "content-type":
+		q.contentType = common(value)
+	case "content-encoding":
+		q.contentEncoding = common(value)
+	case "content-length":
+		q.contentLength = length(string(value))
+	}
+	return nil
+}
+
+// length reads a content-length; -1: none that can be read.
+func length(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// text keeps a copy of a string.
+func text(to *string, v []byte) error {
+	if !utf8.Valid(v) {
+		return errUTF8
+	}
+	*to = common(v)
+	return nil
+}
+
+// common is string(v), without a copy for what nearly every request says.
+func common(v []byte) string {
+	switch string(v) {
+	case "POST":
+		return "POST"
+	case "application/json":
+		return "application/json"
+	case "/v1/chat/completions":
+		return "/v1/chat/completions"
+	}
+	return string(v)
+}
