@@ -69,7 +69,7 @@ func FuzzMeter(f *testing.F) {
 
 // FuzzUnquote: never panics on anything, and agrees with encoding/json on what is a JSON string.
 func FuzzUnquote(f *testing.F) {
-	for _, s := range []string{`"a"`, `"\ud83d\ude00\ud83d"`, `"\`, `"\u12"`, `{"a":[1,"b"]}`, `[{`, `{"a" 1`} {
+	for _, s := range []string{`"a"`, `"\"`, `"\u"`, `"\uX"`, `"12345678\`, `"\ud83d\ude00\ud83d"`, `"\`, `"\u12"`, `{"a":[1,"b"]}`, `[{`, `{"a" 1`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -53,8 +53,11 @@ func (m *Meter) Close() Report {
 		m.closed = true
 		m.finish()
 	}
-	return m.tally.report(m.op, m.lines != nil)
+	return m.Report()
 }
+
+// Report says what the response has said so far, and goes on.
+func (m *Meter) Report() Report { return m.tally.report(m.op, m.lines != nil) }
 
 func (m *Meter) finish() {
 	if m.lines == nil {
