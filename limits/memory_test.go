@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/limits/limitstest"
 	"github.com/spokegate/spokegate/policy"
@@ -76,13 +79,92 @@ func TestMemoryForgetsAdmissions(t *testing.T) {
 	}
 }
 
+// A counter with a quota stays while its month lasts, though the key is silent, and goes after it.
+func TestMemoryKeepsQuotasForTheirMonth(t *testing.T) {
+	m := limits.NewMemory(limits.MemoryConfig{})
+	l := policy.Limit{ID: "key", TokensPerMinute: 100}
+	d, err := m.Acquire(t.Context(), start, limits.Ask{Admission: "a", Limits: []policy.Limit{l}, Tokens: 100})
+	if err != nil || !d.Admitted {
+		t.Fatal(d, err)
+	}
+	others := func(now time.Time) int {
+		for i := range 10 {
+			acquire(t, m, now, fmt.Sprint("other ", now, i))
+		}
+		return m.Counters()
+	}
+	if n := others(start.Add(30 * 24 * time.Hour)); n != 1 {
+		t.Errorf("%d counters at the month's end", n)
+	}
+	if n := others(time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)); n != 0 {
+		t.Errorf("%d counters after it", n)
+	}
+
+	april := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	d, err = m.Acquire(t.Context(), april, limits.Ask{Admission: "b", Limits: []policy.Limit{l}, Tokens: 100})
+	if err != nil || !d.Admitted {
+		t.Fatal(d, err)
+	}
+	if err := m.Release(t.Context(), april, d.Hold, limits.Used{Unserved: true}); err != nil {
+		t.Fatal(err)
+	}
+	if n := others(april); n != 0 {
+		t.Errorf("%d counters after all was given back", n)
+	}
+}
+
+func TestMemoryMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := limits.NewMemory(limits.MemoryConfig{Registerer: reg, LeaseTTL: time.Minute})
+	l := policy.Limit{ID: "key", TokensPerMinute: 1e6}
+	for i, used := range []int64{-1, 300, 1300, 1000} {
+		d, err := m.Acquire(t.Context(), start, limits.Ask{Admission: fmt.Sprint(i), Limits: []policy.Limit{l}, Tokens: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := m.Release(t.Context(), start, d.Hold, limits.Used{Tokens: used}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	no, err := m.Acquire(t.Context(), start, limits.Ask{Admission: "counted by no quota", Tokens: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Release(t.Context(), start, no.Hold, limits.Used{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Acquire(t.Context(), start, limits.Ask{Admission: "orphan", Limits: []policy.Limit{l}, Tokens: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, m, start.Add(time.Minute), "later")
+	want := map[string]float64{
+		"spokegate_limits_reserved_tokens_total": 5000, "spokegate_limits_refunded_tokens_total": 700,
+		"spokegate_limits_overshoot_tokens_total": 300, "spokegate_limits_unsettled_total": 2,
+	}
+	families, err := reg.Gather()
+	if err != nil || len(families) != len(want) {
+		t.Fatal(families, err)
+	}
+	for _, f := range families {
+		if got := f.GetMetric()[0].GetCounter().GetValue(); got != want[f.GetName()] {
+			t.Errorf("%s is %v, want %v", f.GetName(), got, want[f.GetName()])
+		}
+	}
+	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
+		t.Errorf("metrics: %v, %v", problems, err)
+	}
+}
+
 func BenchmarkDecideMemory(b *testing.B) {
 	m := limits.NewMemory(limits.MemoryConfig{})
-	ls := []policy.Limit{
-		{Level: policy.Platform, ID: "platform", RequestsPerSecond: 1e8, Burst: 1e8, Concurrency: 1e6},
-		{Level: policy.ModelLevel, ID: "model", RequestsPerSecond: 1e8, Burst: 1e8, Concurrency: 1e6},
-		{Level: policy.TeamLevel, ID: "team", RequestsPerSecond: 1e8, Burst: 1e8, Concurrency: 1e6},
-		{Level: policy.KeyLevel, ID: "key", RequestsPerSecond: 1e8, Burst: 1e8, Concurrency: 1e6},
+	var ls []policy.Limit
+	for i, level := range []policy.Level{policy.Platform, policy.ModelLevel, policy.TeamLevel, policy.KeyLevel} {
+		ls = append(ls, policy.Limit{
+			Level: level, ID: fmt.Sprint("limit-", i), RequestsPerSecond: 1e8, Burst: 1e8, Concurrency: 1e6,
+			TokensPerMinute: 1 << 40, RequestsPerDay: 1 << 40, TokensPerDay: 1 << 40, RequestsPerMonth: 1 << 40, TokensPerMonth: 1 << 40,
+		})
 	}
 	names := make([]string, 1<<17)
 	for i := range names {
@@ -92,11 +174,11 @@ func BenchmarkDecideMemory(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		now = now.Add(time.Microsecond)
-		d, err := m.Acquire(ctx, now, limits.Ask{Admission: names[i%len(names)], Limits: ls})
+		d, err := m.Acquire(ctx, now, limits.Ask{Admission: names[i%len(names)], Limits: ls, Tokens: 1000})
 		if err != nil || !d.Admitted {
 			b.Fatal(d, err)
 		}
-		if err := m.Release(ctx, now, d.Hold, limits.Used{}); err != nil {
+		if err := m.Release(ctx, now, d.Hold, limits.Used{Tokens: 700}); err != nil {
 			b.Fatal(err)
 		}
 	}
