@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,9 @@ func may(s *Snapshot, id string) string {
 			continue
 		}
 		fmt.Fprintf(&b, "team %s, refused now %q, in 2030 %q\n", k.Team.Name, k.Refused(t0), k.Refused(t0.AddDate(4, 0, 0)))
+		if k.Networks != nil {
+			fmt.Fprintln(&b, "from", k.Networks)
+		}
 		for _, m := range s.Models(k) {
 			if len(m.Targets) == 0 {
 				fmt.Fprintf(&b, "%s on %s, in the engine %s, tokens %+v\n", m.Name, m.Endpoint.Name, m.EngineName, m.Tokens)
@@ -158,19 +162,30 @@ func TestAgainstOracle(t *testing.T) {
 		for _, k := range Keys(set) {
 			found := s.Key(identity.Hash(k.Sha256))
 			for _, m := range set.Models {
-				if got, want := found.Allows(s.Model(m.Name)), oracleAllows(set, k, m.Name); got != want {
+				asked := s.Model(m.Name)
+				if got, want := found.Allows(asked), oracleAllows(set, k, m.Name); got != want {
 					t.Fatalf("key %v model %s: %v, want %v\n%v", k, m.Name, got, want, set)
 				}
-				if !found.Allows(s.Model(m.Name)) {
-					continue
-				}
-				got := s.Limits(found, s.Model(m.Name), s.Model(m.Name))
-				if fmt.Sprint(ids(got)) != fmt.Sprint(oracleLimits(set, k, m)) {
-					t.Fatalf("key %v model %s: %v, want %v", k, m.Name, ids(got), oracleLimits(set, k, m))
+				for _, served := range oracleServed(set, m) { // also of a model that the key may not use
+					got := s.Limits(found, asked, s.Model(served.Name))
+					if want := oracleLimits(set, k, m, served); !slices.Equal(ids(got), want) {
+						t.Fatalf("key %v model %s: %v, want %v", k, m.Name, ids(got), want)
+					}
 				}
 			}
 		}
 	}
+}
+
+func oracleServed(set *policyv1.Set, m *policyv1.Model) []*policyv1.Model {
+	if len(m.Targets) == 0 {
+		return []*policyv1.Model{m}
+	}
+	var out []*policyv1.Model
+	for _, t := range m.Targets {
+		out = append(out, set.Models[slices.IndexFunc(set.Models, func(m *policyv1.Model) bool { return m.Name == t.Model })])
+	}
+	return out
 }
 
 func oracleAllows(set *policyv1.Set, k *policyv1.Key, model string) bool {
@@ -190,18 +205,20 @@ func oracleAllows(set *policyv1.Set, k *policyv1.Key, model string) bool {
 	return false
 }
 
-func oracleLimits(set *policyv1.Set, k *policyv1.Key, m *policyv1.Model) []string {
+func oracleLimits(set *policyv1.Set, k *policyv1.Key, asked, served *policyv1.Model) []string {
 	var out []string
 	add := func(level, owner string, limits []*policyv1.Limit) {
 		for _, l := range limits {
-			if l.Model == "" || l.Model == m.Name {
+			if l.Model == "" || l.Model == asked.Name || l.Model == served.Name {
 				out = append(out, fmt.Sprintf("%s/%d:%s/%d:%s", level, len(owner), owner, len(l.Model), l.Model))
 			}
 		}
 	}
 	add("platform", "", set.GetPlatform().GetLimits())
-	for range m.Limits {
-		out = append(out, fmt.Sprintf("model/%d:%s/%d:%s", len(m.Name), m.Name, len(m.Name), m.Name))
+	for _, m := range slices.Compact([]*policyv1.Model{asked, served}) {
+		for range m.Limits {
+			out = append(out, fmt.Sprintf("model/%d:%s/%d:%s", len(m.Name), m.Name, len(m.Name), m.Name))
+		}
 	}
 	for _, t := range set.Teams {
 		if t.Name == k.Team {

@@ -22,6 +22,10 @@ var (
 func (d *decoder) value(n *node, path, form string, v reflect.Value) {
 	switch v.Interface().(type) {
 	case string:
+		if form == "network" && n.kind == mapping { // to YAML, what stands before a colon is a key
+			d.add(n.line, n.col, path, "want text, not a mapping; put an IPv6 address in quotes")
+			return
+		}
 		d.text(n, path, v)
 	case bool:
 		d.boolean(n, path, v)
@@ -122,7 +126,7 @@ func (d *decoder) list(n *node, path, form string, v reflect.Value) {
 	}
 	for i, item := range n.items {
 		e := reflect.New(v.Type().Elem()).Elem()
-		d.value(item, label(path, item.label(), i), "", e)
+		d.value(item, label(path, item.label(), i), form, e)
 		v.Set(reflect.Append(v, e))
 	}
 }

@@ -76,7 +76,7 @@ type KeyEntry struct {
 	Limits   []*LimitEntry     `yaml:"limits" doc:"Limits for this key; one for all models together, and one for each model."`
 	Revoked  bool              `yaml:"revoked" doc:"true: refused from now on."`
 	Expires  string            `yaml:"expires" form:"time" doc:"When it stops, for example 2027-01-31T00:00:00Z. Leave it out for never."`
-	Networks []string          `yaml:"networks" form:"network" doc:"Where it may be used from: networks like 10.0.0.0/8 or 2001:db8::/32, or single addresses. Leave it out for everywhere."`
+	Networks []string          `yaml:"networks" form:"network" doc:"Where it may be used from: networks like 10.0.0.0/8 or \"2001:db8::/32\" (in quotes), or single addresses. Leave it out for everywhere."`
 	Labels   map[string]string `yaml:"labels" form:"label" doc:"Words for usage records. Nothing is decided by them."`
 }
 

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/spokegate/spokegate/identity"
@@ -164,5 +165,5 @@ type Limit struct {
 
 // counter names a limit's counter. Lengths go before the parts, so that no two owners and models share a name.
 func counter(l Level, owner, model string) string {
-	return fmt.Sprintf("%s/%d:%s/%d:%s", l, len(owner), owner, len(model), model)
+	return l.String() + "/" + strconv.Itoa(len(owner)) + ":" + owner + "/" + strconv.Itoa(len(model)) + ":" + model
 }

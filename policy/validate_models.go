@@ -73,7 +73,10 @@ func (c *checker) alias(m *policyv1.Model, path string) {
 	for i, t := range m.GetTargets() {
 		at := fmt.Sprintf("%s.targets[%d]", path, i)
 		c.target(t, at)
-		c.once(t, at, "model", t.GetModel(), seen)
+		if seen[t.GetModel()] {
+			c.add(t, at, "model", -1, "%s is there twice; write both as one, with the sum of their weights", quote(t.GetModel()))
+		}
+		seen[t.GetModel()] = true
 	}
 }
 
