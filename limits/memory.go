@@ -122,17 +122,19 @@ func (m *Memory) admit(ask Ask, d Decision) {
 	h.leases, h.quotas = held[:0:leases], held[leases:leases]
 	for i := range ask.Limits {
 		l := &ask.Limits[i]
+		counts := hasQuota(l)
+		if l.RequestsPerSecond <= 0 && l.Concurrency <= 0 && !counts {
+			continue
+		}
+		c := m.counters.of(l.ID)
 		if l.RequestsPerSecond > 0 {
-			c := m.counters.of(l.ID)
 			c.bucket = c.bucket.Fit(m.clock, *l).Take(m.clock).capped(m.clock)
 		}
 		if l.Concurrency > 0 {
-			c := m.counters.of(l.ID)
 			c.inFlight++
 			h.leases = append(h.leases, c)
 		}
-		if hasQuota(l) {
-			c := m.counters.of(l.ID)
+		if counts {
 			c.reserve(&m.calendar, h.reserved)
 			h.quotas = append(h.quotas, c)
 		}
