@@ -1,9 +1,7 @@
 package openai
 
 import (
-	"encoding/binary"
-	"math/bits"
-	"slices"
+	"bytes"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -20,59 +18,45 @@ func Unquote(dst, raw []byte) []byte {
 	return dst
 }
 
-// unescape appends the decoded form of what stands between a string's quotes, which is never longer. clean is false when
-// there was a lone surrogate. Code has an escape every ten bytes: what is between them is copied eight bytes a step.
+// unescape appends the decoded form of what stands between a string's quotes. clean is false when there was a lone
+// surrogate.
 func unescape(dst, s []byte) (out []byte, clean bool) {
 	clean = true
-	at := len(dst)
-	dst = slices.Grow(dst, len(s))
-	to := dst[at : at+len(s)]
-	i, j := 0, 0 // j never passes i
-	for i < len(s) {
-		if i+8 <= len(s) {
-			w := binary.LittleEndian.Uint64(s[i : i+8])
-			binary.LittleEndian.PutUint64(to[j:j+8], w) // more than counts, if there is an escape
-			n := bits.TrailingZeros64(backslashes(w)) >> 3
-			i, j = i+n, j+n
-			if n == 8 {
-				continue
-			}
-		} else if s[i] != '\\' {
-			to[j] = s[i]
-			i, j = i+1, j+1
-			continue
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 || i+1 >= len(s) {
+			return append(dst, s...), clean
 		}
-		if i+3 > len(s) && (i+1 == len(s) || s[i+1] == 'u') { // cut short: as it is
-			j += copy(to[j:], s[i:])
-			break
-		}
-		if s[i+1] != 'u' {
-			to[j] = escaped(s[i+1])
-			i, j = i+2, j+1
+		dst = append(dst, s[:i]...)
+		c := s[i+1]
+		if c != 'u' {
+			dst = append(dst, escaped(c))
+			s = s[i+2:]
 			continue
 		}
 		r, n := unicodeEscape(s[i:])
 		clean = clean && (r != utf8.RuneError || isReplacement(s[i:]))
-		j += utf8.EncodeRune(to[j:], r)
-		i += n
+		dst = utf8.AppendRune(dst, r)
+		s = s[i+n:]
 	}
-	return dst[:at+j], clean
-}
-
-// backslashes sets the high bit of each byte of w that is a backslash. The lowest bit set is exact.
-func backslashes(w uint64) uint64 {
-	slash := w ^ '\\'*ones
-	return (slash - ones) &^ slash & highs
 }
 
 func escaped(c byte) byte {
-	if plain := escapes[c]; plain != 0 {
-		return plain
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	default:
+		return c
 	}
-	return c
 }
-
-var escapes = [256]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // unicodeEscape decodes \uXXXX, or two of them that form a surrogate pair, at the start of s, and says how many bytes that
 // took.
