@@ -126,7 +126,7 @@ func (g *gate) over(t *testing.T, ctx context.Context, req *authv3.CheckRequest)
 		t.Fatal(err)
 	}
 	r := &Request{}
-	if err := (Codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, r); err != nil {
+	if err := r.FromWire(mem.BufferSlice{mem.SliceBuffer(wire)}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

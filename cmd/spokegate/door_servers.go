@@ -19,7 +19,6 @@ import (
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/epp"
-	"github.com/spokegate/spokegate/extauthz"
 	"github.com/spokegate/spokegate/fleet/join"
 )
 
@@ -34,7 +33,7 @@ type listener struct {
 }
 
 func (s *servers) envoySide(d envoy.Door) *grpc.Server {
-	g := grpc.NewServer(append(d.ServerOptions(), grpc.ForceServerCodecV2(extauthz.Codec{}))...)
+	g := grpc.NewServer(d.ServerOptions()...)
 	s.grpc("unix:"+d.DoorSocket, g)
 	return g
 }

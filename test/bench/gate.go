@@ -106,7 +106,7 @@ func check(size string, length int) (micro, error) {
 		id, req := ids[i%len(ids)], extauthz.Request{}
 		frames := asked[i%different].named(id)
 		i++
-		if err := (extauthz.Codec{}).Unmarshal(frames, &req); err != nil {
+		if err := req.FromWire(frames); err != nil {
 			return err
 		}
 		defer req.Free()

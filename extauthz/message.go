@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/wire"
 )
 
 // Numbers of the fields that are read, in envoy/service/auth/v3 and envoy/config/core/v3.
@@ -36,80 +37,56 @@ const (
 	entryValue        = 2
 )
 
-var (
-	errFieldNumber = errors.New("a field number out of range")
-	errUTF8        = errors.New("a string that is not UTF-8")
-)
+var errUTF8 = errors.New("a string that is not UTF-8")
 
 // parse reads the wire form of a CheckRequest as protobuf demands: a message that comes again is merged, of anything else
 // the last one counts, and what is not known is skipped, here unread. The question's body is a slice of b; its strings are
 // copies.
 func parse(b []byte) (question, error) {
 	q := question{contentLength: -1}
-	err := fields(b, func(n protowire.Number, v []byte) error {
-		if n != checkAttributes {
-			return nil
-		}
-		return fields(v, q.attribute)
-	})
+	err := only(b, checkAttributes, q.attribute)
 	return q, err
 }
 
-// fields calls take for each field that has a length. All that is read here has one.
-func fields(b []byte, take func(protowire.Number, []byte) error) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if num > protowire.MaxValidNumber {
-			return errFieldNumber
-		}
-		b = b[n:]
-		if typ != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-				return protowire.ParseError(n)
-			}
-			b = b[n:]
+// each calls take for every field that has a length. All that is read here has one.
+func each(message []byte, take func(protowire.Number, []byte) error) error {
+	f := wire.Over(message)
+	for f.Next() {
+		if f.Type != protowire.BytesType {
 			continue
 		}
-		v, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if err := take(num, v); err != nil {
+		if err := take(f.Number, f.Bytes); err != nil {
 			return err
 		}
-		b = b[n:]
 	}
-	return nil
+	return f.Err()
 }
 
 func (q *question) attribute(n protowire.Number, v []byte) error {
 	switch n {
 	case attributesSource:
-		return fields(v, func(n protowire.Number, v []byte) error {
-			if n != peerAddress {
-				return nil
-			}
-			return fields(v, q.address)
-		})
+		return only(v, peerAddress, q.address)
 	case attributesRequest:
-		return fields(v, func(n protowire.Number, v []byte) error {
-			if n != requestHTTP {
-				return nil
-			}
-			return fields(v, q.http)
-		})
+		return only(v, requestHTTP, q.http)
 	}
 	return nil
+}
+
+// only goes into one field of a message.
+func only(message []byte, number protowire.Number, take func(protowire.Number, []byte) error) error {
+	return each(message, func(n protowire.Number, v []byte) error {
+		if n != number {
+			return nil
+		}
+		return each(v, take)
+	})
 }
 
 // address keeps the IP of a socket; who comes from elsewhere has none.
 func (q *question) address(n protowire.Number, v []byte) error {
 	switch n {
 	case addressSocket:
-		return fields(v, func(n protowire.Number, v []byte) error {
+		return each(v, func(n protowire.Number, v []byte) error {
 			if n != socketAddress {
 				return nil
 			}
@@ -144,7 +121,7 @@ func (q *question) http(n protowire.Number, v []byte) error {
 // header reads one entry of the map of headers.
 func (q *question) header(entry []byte) error {
 	var key, value []byte
-	err := fields(entry, func(n protowire.Number, v []byte) error {
+	err := each(entry, func(n protowire.Number, v []byte) error {
 		switch n {
 		case entryKey:
 			key = v

@@ -8,8 +8,6 @@ import (
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 )
 
@@ -17,42 +15,28 @@ import (
 // this one takes what is asked for, and leaves the body where it is.
 type Request struct {
 	question
-	wire mem.Buffer // what the body is a slice of
+	message mem.Buffer // what the body is a slice of
 }
 
 // Free gives the memory back that the body lies in. Nothing of the body may be kept beyond it.
 func (r *Request) Free() {
-	if r.wire != nil {
-		r.wire.Free()
+	if r.message != nil {
+		r.message.Free()
 	}
 	*r = Request{}
 }
 
-// Codec reads each Request by its wire form, and everything else as gRPC always does. A gRPC server on which Register is
-// called must have it (grpc.ForceServerCodecV2); one without it refuses every check.
-type Codec struct{}
-
-// Name is that of protobuf, which it is.
-func (Codec) Name() string { return protocodec.Name }
-
-// Marshal writes a message.
-func (Codec) Marshal(v any) (mem.BufferSlice, error) {
-	return encoding.GetCodecV2(protocodec.Name).Marshal(v)
-}
-
-// Unmarshal reads a message. A Request must be freed.
-func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	r, ours := v.(*Request)
-	if !ours {
-		return encoding.GetCodecV2(protocodec.Name).Unmarshal(data, v)
-	}
-	wire := data.MaterializeToBuffer(&buffers)
-	q, err := parse(wire.ReadOnlyData())
+// FromWire reads a CheckRequest. Where it lies in several pieces, they are put together in memory that is used again; a
+// single one stays where it is.
+func (r *Request) FromWire(data mem.BufferSlice) error {
+	r.Free()
+	message := data.MaterializeToBuffer(&buffers)
+	q, err := parse(message.ReadOnlyData())
 	if err != nil {
-		wire.Free()
+		message.Free()
 		return fmt.Errorf("not a CheckRequest: %w", err)
 	}
-	r.question, r.wire = q, wire
+	r.question, r.message = q, message
 	return nil
 }
 
@@ -75,7 +59,7 @@ func (p *pool) Get(n int) *[]byte {
 // Put takes back what Get lent.
 func (p *pool) Put(b *[]byte) { p[bits.Len(uint(cap(*b))-1)].Put(b) }
 
-// Register adds the service to a gRPC server that has Codec.
+// Register adds the service to a gRPC server, which must have wire.Option: without it, every check is refused.
 func (s *Server) Register(g *grpc.Server) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: authv3.Authorization_ServiceDesc.ServiceName,

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
@@ -23,6 +24,7 @@ import (
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/router"
+	"github.com/spokegate/spokegate/wire"
 )
 
 // echo is a picker that answers with what the body ends with, read as late as it can.
@@ -72,7 +74,7 @@ func TestBodiesAreNotMixedUp(t *testing.T) {
 	g := newGate(t)
 	g.Picker = echo{}
 	g.key = g.boundless
-	client := authv3.NewAuthorizationClient(g.serve(t, grpc.ForceServerCodecV2(Codec{})))
+	client := authv3.NewAuthorizationClient(g.serve(t, wire.Option()))
 	var all sync.WaitGroup
 	for who := range 16 {
 		all.Go(func() {
@@ -101,8 +103,8 @@ func TestBodiesAreNotMixedUp(t *testing.T) {
 	}
 }
 
-// TestServerHasTheCodec: whoever forgets it admits nothing.
-func TestServerHasTheCodec(t *testing.T) {
+// TestServerWithoutWireOption: whoever forgets it admits nothing.
+func TestServerWithoutWireOption(t *testing.T) {
 	g := newGate(t)
 	client := authv3.NewAuthorizationClient(g.serve(t))
 	if resp, err := client.Check(t.Context(), g.request("a", `{"model":"cheap"}`)); status.Code(err) != codes.Internal {
@@ -113,7 +115,7 @@ func TestServerHasTheCodec(t *testing.T) {
 func TestInterceptorsAndOtherServices(t *testing.T) {
 	g := newGate(t)
 	var seen atomic.Pointer[string]
-	conn := g.serve(t, grpc.ForceServerCodecV2(Codec{}), grpc.UnaryInterceptor(
+	conn := g.serve(t, wire.Option(), grpc.UnaryInterceptor(
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			seen.Store(new(fmt.Sprintf("%T %s", req, info.FullMethod)))
 			return next(ctx, req)
@@ -131,16 +133,16 @@ func TestInterceptorsAndOtherServices(t *testing.T) {
 
 func TestBrokenMessageIsRefused(t *testing.T) {
 	g := newGate(t)
-	conn := g.serve(t, grpc.ForceServerCodecV2(Codec{}))
+	conn := g.serve(t, wire.Option())
 	var resp authv3.CheckResponse
-	err := conn.Invoke(t.Context(), authv3.Authorization_Check_FullMethodName, []byte{0xff}, &resp, grpc.ForceCodecV2(asBytes{}))
+	err := conn.Invoke(t.Context(), authv3.Authorization_Check_FullMethodName, []byte{0xff}, &resp, grpc.ForceCodecV2(asBytes{encoding.GetCodecV2("proto")}))
 	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "not a CheckRequest") {
 		t.Errorf("answered %v, %v", &resp, err)
 	}
 }
 
 // asBytes sends bytes as they are.
-type asBytes struct{ Codec }
+type asBytes struct{ encoding.CodecV2 }
 
 func (asBytes) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
@@ -149,16 +151,16 @@ func (asBytes) Marshal(v any) (mem.BufferSlice, error) {
 // BenchmarkReading compares with protobuf's own reading, from frames of HTTP/2 to a question.
 func BenchmarkReading(b *testing.B) {
 	for _, size := range []int{1 << 10, 330 << 10} {
-		wire := example(b, make([]byte, size))
+		message := example(b, make([]byte, size))
 		var frames mem.BufferSlice
-		for rest := wire; len(rest) > 0; rest = rest[min(len(rest), 16<<10):] {
+		for rest := message; len(rest) > 0; rest = rest[min(len(rest), 16<<10):] {
 			frames = append(frames, mem.SliceBuffer(rest[:min(len(rest), 16<<10)]))
 		}
 		b.Run(fmt.Sprintf("ours/%dKiB", size>>10), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var r Request
-				if err := (Codec{}).Unmarshal(frames, &r); err != nil {
+				if err := r.FromWire(frames); err != nil {
 					b.Fatal(err)
 				}
 				r.Free()
