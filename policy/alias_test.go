@@ -6,6 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 	"github.com/spokegate/spokegate/identity"
 )
 
@@ -100,6 +103,23 @@ func TestLimitIDsAreDifferent(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestLimitsAllocate: once at most, for a key with limits of its own.
+func TestLimitsAllocate(t *testing.T) {
+	set := randomSet(rand.New(rand.NewPCG(1, 2)), 2)
+	set.Teams[0].Models = []string{"*"}
+	keys := Keys(set)
+	keys[0].Team, keys[0].Models, keys[0].Limits = "t0", nil, nil
+	keys[1].Team, keys[1].Models, keys[1].Limits = "t0", nil, []*policyv1.Limit{{Concurrency: proto.Uint32(1)}}
+	s := compiled(t, set)
+	alias := s.Model("alias")
+	for i, want := range []float64{0, 1} {
+		k := s.Key(identity.Hash(keys[i].Sha256))
+		if got := testing.AllocsPerRun(100, func() { s.Limits(k, alias, alias.Targets[0].Model) }); got != want {
+			t.Errorf("%v allocations, want %v", got, want)
 		}
 	}
 }

@@ -22,6 +22,7 @@ func TestDigestIgnoresOrderAndRevision(t *testing.T) {
 		rnd.Shuffle(len(other.Teams), func(i, j int) { other.Teams[i], other.Teams[j] = other.Teams[j], other.Teams[i] })
 		slices.Reverse(other.Endpoints)
 		slices.Reverse(other.Keys)
+		slices.Reverse(other.Issuers)
 		for _, s := range other.Keys {
 			slices.Reverse(s.Keys)
 		}
@@ -44,7 +45,23 @@ func TestDigestSeesEachChange(t *testing.T) {
 		"routing set to its default": func(s *policyv1.Set) {
 			s.Endpoints[0].Routing = &policyv1.Routing{OverlapWeight: proto.Float64(1)}
 		},
-		"not UTF-8": func(s *policyv1.Set) { s.Teams[0].Name = "\xff" },
+		"revoked ones may finish": func(s *policyv1.Set) { s.Platform.OnRevoke = policyv1.OnRevoke_ON_REVOKE_FINISH },
+		"a token counts less":     func(s *policyv1.Set) { s.Platform.Tokens = &policyv1.Tokens{CachedWeight: proto.Float64(0.123)} },
+		"an adapter":              func(s *policyv1.Set) { s.Models[0].EngineName = "lora" },
+		"a target": func(s *policyv1.Set) {
+			s.Models[0].Targets = append(s.Models[0].Targets, &policyv1.Target{Model: "m0"})
+		},
+		"a target's weight": func(s *policyv1.Set) {
+			s.Models[0].Targets = append(s.Models[0].Targets, &policyv1.Target{Model: "m0", Weight: proto.Uint32(1)})
+		},
+		"a network":           func(s *policyv1.Set) { k := s.Keys[0].Keys[0]; k.Networks = append(k.Networks, "192.0.2.8") },
+		"a label":             func(s *policyv1.Set) { s.Keys[0].Keys[0].Labels = map[string]string{"x": "y"} },
+		"another label":       func(s *policyv1.Set) { s.Keys[0].Keys[0].Labels = map[string]string{"xy": ""} },
+		"a quota":             func(s *policyv1.Set) { s.Teams[0].Limits = []*policyv1.Limit{{TokensPerDay: proto.Uint64(1)}} },
+		"another quota":       func(s *policyv1.Set) { s.Teams[0].Limits = []*policyv1.Limit{{TokensPerMonth: proto.Uint64(1)}} },
+		"an issuer":           func(s *policyv1.Set) { withIssuer(s) },
+		"an issuer's subject": func(s *policyv1.Set) { withIssuer(s).Issuers[0].RevokedSubjects = nil },
+		"not UTF-8":           func(s *policyv1.Set) { s.Teams[0].Name = "\xff" },
 	} {
 		set := proto.CloneOf(base)
 		change(set)

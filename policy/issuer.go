@@ -17,7 +17,8 @@ type Issuer struct {
 	JWKSFile  string // where its keys are: a file, or else
 	JWKSURL   string // an https address
 	TeamClaim string // names the team; default "team"
-	// ModelsClaim lists what narrows the team's models, as a key's models do; empty: nothing does.
+	// ModelsClaim lists what narrows the team's models, as a key's models do; empty: nothing does. Where it is set, a JWT
+	// without it may use nothing.
 	ModelsClaim string
 
 	teams  map[string]bool // that it may name; nil: all
@@ -68,13 +69,17 @@ func SubjectID(issuer, subject string) string {
 }
 
 // Subject is the key that a verified JWT of an issuer of this snapshot stands for: of the team that it names, narrowed to
-// models where narrow is not nil (an empty one leaves nothing), with limits of its own. Nil: there is no subject, or no
-// such team that the issuer may name. Expiry and networks are none: the JWT has its own. It may be revoked, as every key.
-// It keeps narrow.
+// the models that it lists, with limits of its own. narrow is that list, whose entries match as those of a key's models do;
+// nil says that there is none: a JWT of an issuer with a claim of models may then use nothing, for issuers leave out what is
+// empty. Subject is nil where there is no subject, or no such team that the issuer may name. Expiry and networks are none:
+// the JWT has its own. It may be revoked, as every key. It keeps narrow.
 func (s *Snapshot) Subject(i *Issuer, subject, team string, narrow []string) *Key {
 	t := s.teams[team]
 	if i == nil || subject == "" || t == nil || i.teams != nil && !i.teams[team] {
 		return nil
+	}
+	if narrow == nil && i.ModelsClaim != "" {
+		narrow = []string{}
 	}
 	k := &Key{ID: SubjectID(i.Name, subject), Team: t, narrow: narrow}
 	k.Revoked = s.revoked[k.ID]

@@ -44,6 +44,11 @@ func TestSubject(t *testing.T) {
 			t.Errorf("narrowed to %q: %d models", tc.narrow, got)
 		}
 	}
+	claims := *i
+	claims.ModelsClaim = "models"
+	if n := len(s.Models(s.Subject(&claims, "bob", "t0", nil))); n != 0 {
+		t.Errorf("a JWT that lists no models may use %d", n)
+	}
 	if n := len(s.Models(s.Subject(i, "bob", "t1", []string{"*"}))); n != 1 {
 		t.Errorf("a subject got %d models of a team with one", n)
 	}

@@ -11,7 +11,7 @@ import (
 // Bounds of issuers.
 const (
 	MaxIssuers = 64
-	MaxSubject = 256 // characters of a subject that is revoked by name
+	MaxSubject = 1024 // bytes of a subject that is revoked by name
 )
 
 func (c *checker) issuers(list []*policyv1.Issuer) {
@@ -52,8 +52,8 @@ func (c *checker) issuer(i *policyv1.Issuer, at string) {
 		teams[t] = true
 	}
 	for n, s := range i.GetRevokedSubjects() {
-		if s == "" || !utf8.ValidString(s) || utf8.RuneCountInString(s) > MaxSubject {
-			c.add(i, at, "revoked_subjects", n, "want what the claim sub says, up to %d characters", MaxSubject)
+		if s == "" || !utf8.ValidString(s) || len(s) > MaxSubject {
+			c.add(i, at, "revoked_subjects", n, "want what the claim sub says, up to %d bytes", MaxSubject)
 		}
 	}
 	c.eachLimits(i, at, i.GetLimits())
