@@ -36,23 +36,24 @@ local minute, day, month = floor(now / 6e7), floor(now / 864e8), nil
 local expires = now + ttl
 local charged = tokens < MOST and tokens or MOST
 local refused, at, set = false, 1, n + 1
-local after = {}  -- of limit i: its counter if all pass
+local after = {}  -- of limit i: its counter if all pass, or the first of it that changes
 local longer      -- of limit i: how long its counter is to live from now on, where that is longer than before
 local empty       -- sets of leases without any
-local refit       -- of limit i: its bucket, where that was written under another limit
+local refit       -- of limit i: what its bucket owes, where that was written under another limit
 
 for i = 1, n do
   local interval, burst, places, mtokens, drequests, dtokens, yrequests, ytokens
   interval, burst, places, mtokens, drequests, dtokens, yrequests, ytokens, at = unpackd('<dddddddd', numbers, at)
-  local full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt
+  local full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y
   local s = stored[i + 1]
   if s then
-    full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt = unpackd(COUNTER, s)
+    full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y = unpackd(COUNTER, s)
   else
-    full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt = 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y = 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     stored[i + 1] = string.rep('\0', 120)
   end
   local needed = now -- how long it has something to say
+  local same = s     -- all but the counts
 
   if interval > 0 then -- Bucket.Fit, Bucket.Wait, Bucket.Take
     local debt, span = (full - now) * 1000 + ns, burst * interval
@@ -69,10 +70,10 @@ for i = 1, n do
       if debt > span then
         debt = span
       end
-      was, had = interval, burst
+      was, had, same = interval, burst, false
       if debt > 0 then
         refit = refit or {}
-        refit[i] = pack('<dddd', now + floor(debt / 1000), debt % 1000, was, had)
+        refit[i] = debt
       end
     end
     debt = debt + interval
@@ -93,14 +94,13 @@ for i = 1, n do
       if leases > 0 then
         -- No lease that is taken before the next count lives longer than this.
         call('PEXPIRE', key, string.format('%.0f', (2 * ttl + slack) / 1000))
-        soonest = tonumber(call('ZRANGE', key, '0', '0', 'WITHSCORES')[2])
+        soonest, same = tonumber(call('ZRANGE', key, '0', '0', 'WITHSCORES')[2]), false
       end
-      local counted = pack('<dd', leases, soonest)
+      stored[i + 1] = string.sub(stored[i + 1], 1, 16) .. pack('<d', leases) .. string.sub(stored[i + 1], 25)
       if s then
-        call('SETRANGE', keys[i + 1], '32', counted)
+        call('SETRANGE', keys[i + 1], '16', pack('<d', leases))
+        call('SETRANGE', keys[i + 1], '80', pack('<d', soonest))
       end
-      s = stored[i + 1]
-      stored[i + 1] = string.sub(s, 1, 32) .. counted .. string.sub(s, 49)
     end
     if leases >= places then
       refused = true
@@ -108,9 +108,9 @@ for i = 1, n do
     if leases == 0 then
       empty = empty or {}
       empty[set] = true
-      soonest = expires
+      soonest, same = expires, false
     elseif expires < soonest then
-      soonest = expires
+      soonest, same = expires, false
     end
     leases = leases + 1
     if needed < expires then
@@ -120,7 +120,7 @@ for i = 1, n do
 
   if mtokens > 0 or drequests > 0 or dtokens > 0 or yrequests > 0 or ytokens > 0 then -- Period.Fit, Period.Take
     if m ~= minute and m ~= minute + 1 then
-      m, mt = minute, 0
+      m, mt, same = minute, 0, false
     end
     if d ~= day then
       month = month or monthOf(day)
@@ -130,7 +130,7 @@ for i = 1, n do
       if y ~= month and y ~= month + 1 then
         y, yr, yt = month, 0, 0
       end
-      needed = now + 31 * 864e8 -- no month is longer
+      needed, same = now + 31 * 864e8, false -- no month is longer
     end
     if mtokens > 0 and tokens > mtokens - mt or dtokens > 0 and tokens > dtokens - dt or ytokens > 0 and tokens > ytokens - yt
       or drequests > 0 and dr >= drequests or yrequests > 0 and yr >= yrequests then
@@ -147,17 +147,22 @@ for i = 1, n do
     lives = needed + ttl
     longer = longer or {}
     longer[i] = lives + slack - now
+    same = false
   end
-  if not refused then
-    after[i] = pack(COUNTER, full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt)
+  if refused then -- it stays as it is
+  elseif same then
+    after[i] = pack(COUNTS, full, ns, leases, mt, dr, dt, yr, yt)
+  else
+    after[i] = pack(COUNTER, full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y)
   end
 end
 
 -- Phase two: write all, or nothing. Refitting a bucket to a changed limit uses nothing of it.
 
 if refused then
-  for i, bucket in pairs(refit or {}) do
-    call('SETRANGE', keys[i + 1], '0', bucket)
+  for i, debt in pairs(refit or {}) do
+    call('SETRANGE', keys[i + 1], '0', pack('<dd', now + floor(debt / 1000), debt % 1000))
+    call('SETRANGE', keys[i + 1], '64', string.sub(numbers, 64 * i - 63, 64 * i - 48)) -- the interval and the burst
   end
   stored[1] = 'R' .. pack('<d', now)
   return table.concat(stored)

@@ -14,18 +14,19 @@ import (
 	"github.com/spokegate/spokegate/policy"
 )
 
-// all levels with both kinds, wide enough never to refuse.
+// all levels with all kinds, wide enough never to refuse.
 func wideLimits() []policy.Limit {
 	var ls []policy.Limit
 	for level, owner := range []string{"", "sim-large", "research", "alice-laptop"} {
-		l := policy.Limit{Level: policy.Level(level), Owner: owner, RequestsPerSecond: 1e6, Burst: 1e6, Concurrency: 1e6}
+		l := policy.Limit{Level: policy.Level(level), Owner: owner, RequestsPerSecond: 1e6, Burst: 1e6, Concurrency: 1e6,
+			TokensPerMinute: 1e12, RequestsPerDay: 1e12, TokensPerDay: 1e12, RequestsPerMonth: 1e12, TokensPerMonth: 1e12}
 		l.ID = fmt.Sprintf("%s/%d:%s/0:", l.Level, len(owner), owner)
 		ls = append(ls, l)
 	}
 	return ls
 }
 
-// BenchmarkDecideRedis measures one decision with four levels of two kinds against what the simplest limiter there is would
+// BenchmarkDecideRedis measures one decision with four levels of all kinds against what the simplest limiter there is would
 // do: three counters in one pipeline. They take turns, so that both see the same machine. Releases come after each turn; the
 // admissions a second have them in.
 func BenchmarkDecideRedis(b *testing.B) {
@@ -38,7 +39,7 @@ func BenchmarkDecideRedis(b *testing.B) {
 			ls, n := wideLimits(), 0
 			holds := make([]limits.Hold, callers*each)
 			decide := func(i int) error {
-				d, err := r.Acquire(b.Context(), time.Now(), limits.Ask{Admission: fmt.Sprint("bench-", n, "-", i), Limits: ls})
+				d, err := r.Acquire(b.Context(), time.Now(), limits.Ask{Admission: fmt.Sprint("bench-", n, "-", i), Limits: ls, Tokens: 1000})
 				if err == nil && !d.Admitted {
 					err = fmt.Errorf("refused: %s", d)
 				}
@@ -62,7 +63,7 @@ func BenchmarkDecideRedis(b *testing.B) {
 				begin := time.Now()
 				ours = append(ours, times(b, callers, decide)...)
 				for _, h := range holds {
-					if err := r.Release(b.Context(), begin, h, limits.Used{}); err != nil {
+					if err := r.Release(b.Context(), begin, h, limits.Used{Tokens: 400}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -1,11 +1,11 @@
 -- What the scripts have in common; it stands before each of them.
 --
--- A limit's counter is one string of doubles: see counterLen in redis_facts.go. An admission's record begins with its state, a
+-- A limit's counter is one string of doubles, its counts first: see counterLen in redis_facts.go. An admission's record begins with its state, a
 -- letter, and four doubles: when it expires, the attempt that made it, when it was admitted, the tokens that it reserved. Then
 -- come its limits, and their counters as they stood before it. Moments are in whole microseconds, and no number is above 2^53.
 
 local call, pack, unpackd, floor = redis.call, struct.pack, struct.unpack, math.floor
-local RECORD, COUNTER = '<Bdddd', '<ddddddddddddddd'
+local RECORD, COUNTER, COUNTS = '<Bdddd', '<ddddddddddddddd', '<dddddddd'
 local OPEN, RELEASED, VOID = 65, 68, 86 -- the letters A, D, V
 local MOST = 4503599627370496           -- 2^52: maxCount and maxSpan in Go
 

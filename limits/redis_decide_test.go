@@ -192,7 +192,7 @@ func FuzzReadDecision(f *testing.F) {
 	ask := limits.Ask{Admission: "a", Tokens: 5, Limits: []policy.Limit{{ID: "team", RequestsPerSecond: 1, Burst: 2}, {ID: "key", Concurrency: 1, TokensPerDay: 10}}}
 	memo := string(limits.AppendLimits(nil, ask.Limits))
 	record := "A" + doubles(2e15, 7, 1e15, 5) + memo
-	empty, full := doubles(make([]float64, 30)...), doubles(append(make([]float64, 19), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)...)+doubles(0)
+	empty, full := doubles(make([]float64, 30)...), doubles(append(make([]float64, 17), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)...)
 	for _, s := range []string{record + empty, record + full, "S" + record + empty, "S" + record, "R" + doubles(1e15) + full, "R" + doubles(1e15) + empty,
 		"R" + doubles(1e15) + doubles(append([]float64{math.NaN()}, make([]float64, 29)...)...), "X", "S", "A"} {
 		f.Add(s)

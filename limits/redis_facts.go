@@ -8,10 +8,11 @@ import (
 	"github.com/spokegate/spokegate/policy"
 )
 
-// counterLen is the length of a counter as the scripts keep it, in doubles: of its bucket the moment at which it is full, in
-// whole microseconds, and the nanoseconds beyond it, the interval in nanoseconds, and the burst; its leases (-1: not counted),
-// none of which expires before the next; until when its key lives; the number of a minute since the epoch and the tokens in
-// it; that of a day, with requests and tokens; that of a month since the year 0, likewise.
+// counterLen is the length of a counter as the scripts keep it, in doubles. First what changes with each request: of its bucket
+// the moment at which it is full, in whole microseconds, and the nanoseconds beyond it; its leases (-1: to be counted); the
+// tokens of its minute; requests and tokens of its day, and of its month. Then the bucket's interval in nanoseconds and its
+// burst; a moment before which no lease expires; until when its key lives; the numbers of the minute and of the day since the
+// epoch, and of the month since the year 0.
 const counterLen = 15 * 8
 
 // Letters that redis_acquire.lua answers with.
@@ -66,18 +67,18 @@ func (n *numbers) next() int64 {
 func (n *numbers) fact(l policy.Limit) Fact {
 	f := Fact{Limit: l}
 	full, beyond := n.next(), n.next()
+	f.InFlight = max(0, n.next())
+	minute, day, month := &f.Periods[Minute], &f.Periods[Day], &f.Periods[Month]
+	minute.Tokens, day.Requests, day.Tokens, month.Requests, month.Tokens = n.next(), n.next(), n.next(), n.next(), n.next()
 	f.Bucket.Interval, f.Bucket.Burst = time.Duration(n.next()), int(n.next())
 	if f.Bucket.Interval > 0 {
 		f.Bucket.Full = time.UnixMicro(full).Add(time.Duration(beyond))
 	}
-	f.InFlight = max(0, n.next())
 	_, _ = n.next(), n.next()
-	f.Periods[Minute] = Period{Start: n.next() * 60, Tokens: n.next()}
-	f.Periods[Day] = Period{Start: n.next() * 24 * 60 * 60, Requests: n.next(), Tokens: n.next()}
-	if month := n.next(); month > 0 {
-		f.Periods[Month].Start = time.Date(int(month/12), time.Month(month%12+1), 1, 0, 0, 0, 0, time.UTC).Unix()
+	minute.Start, day.Start = n.next()*60, n.next()*24*60*60
+	if m := n.next(); m > 0 {
+		month.Start = time.Date(int(m/12), time.Month(m%12+1), 1, 0, 0, 0, 0, time.UTC).Unix()
 	}
-	f.Periods[Month].Requests, f.Periods[Month].Tokens = n.next(), n.next()
 	for _, p := range f.Periods {
 		n.bad = n.bad || p.Requests < 0 || p.Tokens < 0
 	}

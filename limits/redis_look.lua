@@ -11,7 +11,7 @@ for i = 1, n do
   stored[i] = stored[i] or string.rep('\0', 120)
   if KEYS[n + i] then
     local leases = call('ZCOUNT', KEYS[n + i], string.format('(%.0f', now), '+inf')
-    stored[i] = string.sub(stored[i], 1, 32) .. pack('<d', leases) .. string.sub(stored[i], 41)
+    stored[i] = string.sub(stored[i], 1, 16) .. pack('<d', leases) .. string.sub(stored[i], 25)
   end
 end
 return pack('<d', now) .. table.concat(stored)

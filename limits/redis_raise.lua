@@ -14,10 +14,10 @@ if ofDay ~= day and ofMonth ~= month then
   return 0
 end
 
-local full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt = 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+local full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y = 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 local stored = call('GET', KEYS[1])
 if stored then
-  full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt = unpackd(COUNTER, stored)
+  full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y = unpackd(COUNTER, stored)
 end
 if d ~= day and d ~= day + 1 then
   d, dr, dt = day, 0, 0
@@ -32,6 +32,6 @@ if ofMonth == y then
   yr, yt = math.max(yr, requests), math.max(yt, tokens)
 end
 lives = math.max(lives, now + 31 * 864e8 + ttl)
-call('SET', KEYS[1], pack(COUNTER, full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt),
+call('SET', KEYS[1], pack(COUNTER, full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y),
   'PX', string.format('%.0f', (lives + slack - now) / 1000))
 return 1

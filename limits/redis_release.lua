@@ -43,9 +43,9 @@ end
 local set = n + 1
 for i = 1, n do
   local letter, changed = string.byte(letters, i), false
-  local full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt
+  local full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y
   if stored[i + 1] then
-    full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt = unpackd(COUNTER, stored[i + 1])
+    full, ns, leases, mt, dr, dt, yr, yt, was, had, soonest, lives, m, d, y = unpackd(COUNTER, stored[i + 1])
   end
   if letter ~= 81 then
     set = set + 1
@@ -66,7 +66,7 @@ for i = 1, n do
     changed = true
   end
   if changed then
-    call('SETRANGE', keys[i + 1], '0', pack(COUNTER, full, ns, was, had, leases, soonest, lives, m, mt, d, dr, dt, y, yr, yt))
+    call('SETRANGE', keys[i + 1], '0', pack(COUNTS, full, ns, leases, mt, dr, dt, yr, yt))
   end
 end
 

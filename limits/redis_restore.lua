@@ -23,7 +23,7 @@ for i = 2, n + 1 do
   call('PEXPIRE', KEYS[i], ARGV[3], 'NX')
   call('PEXPIRE', KEYS[i], ARGV[3], 'GT')
   if call('EXISTS', KEYS[i + n]) == 1 then
-    call('SETRANGE', KEYS[i + n], '32', pack('<d', -1)) -- the next ask counts
+    call('SETRANGE', KEYS[i + n], '16', pack('<d', -1)) -- the next ask counts
   end
 end
 call('SET', KEYS[1], pack(RECORD, OPEN, now + ttl, 0, at, tokens) .. ARGV[4], 'PX', ARGV[3])

@@ -82,6 +82,7 @@ func dial(rawURL string, timeout time.Duration) (redis.UniversalClient, error) {
 	o.DialTimeout, o.PoolTimeout = timeout, timeout
 	o.ReadTimeout, o.WriteTimeout = max(timeout, time.Second), max(timeout, time.Second) // a call's own deadline comes first
 	o.ContextTimeoutEnabled = true
+	o.Protocol = 2 // nothing is pushed to us, and it is not looked for
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	logging.Disable() // it would write lines of its own to stderr; whatever fails is returned to us
