@@ -143,6 +143,9 @@ func (a *attempt) record() *usagev1.Record {
 	if a.request != nil {
 		r.Stream = a.request.Stream
 	}
+	if asked := a.trusted.Asked; asked != "" {
+		r.AskedModel = &asked
+	}
 	if a.status != 0 {
 		r.Status = new(uint32(a.status))
 	}

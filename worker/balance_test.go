@@ -128,7 +128,7 @@ func TestJoinsAFleet(t *testing.T) {
 	}
 	f := fleet.New()
 	g := grpc.NewServer()
-	workerv1.RegisterFleetServer(g, &join.Server{Fleet: f, Token: "token", Door: "door-1", PublicKey: minter.PublicKey(), Beat: 50 * time.Millisecond, Log: quiet()})
+	workerv1.RegisterFleetServer(g, &join.Server{Fleet: f, Token: "token", Door: "door-1", Keys: minter.Keys, Beat: 50 * time.Millisecond, Log: quiet()})
 	l, err := net.Listen("unix", t.TempDir()+"/s")
 	if err != nil {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func TestUsageCases(t *testing.T) {
 			if c.Close == "client" {
 				readEvents(t, resp.Body, len(c.Chunks))
 				leave()
-				wait(t, cancelled, time.Second)
+				wait(t, cancelled)
 			} else if _, err := io.ReadAll(resp.Body); err != nil {
 				t.Fatalf("the client's body is not whole: %v", err)
 			}
@@ -107,13 +107,14 @@ func TestUsageCases(t *testing.T) {
 	}
 }
 
-func wait(t *testing.T, done <-chan struct{}, most time.Duration) {
+func wait[T any](t *testing.T, done <-chan T) (value T) {
 	t.Helper()
 	select {
-	case <-done:
-	case <-time.After(most):
-		t.Fatalf("not within %v", most)
+	case value = <-done:
+	case <-time.After(patience):
+		t.Fatalf("not within %v", patience)
 	}
+	return value
 }
 
 // readEvents reads until n blank lines, or [DONE] if events were taken out.

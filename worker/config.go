@@ -38,7 +38,7 @@ type Config struct {
 	Engine Engine
 	// Journal gets the served records. The worker does not close it.
 	Journal Journal
-	// MaxBody bounds a request body, in bytes. 0: 64 MiB.
+	// MaxBody bounds a request body, in bytes, as it comes and as it is decoded; not below what the doors admit. 0: 64 MiB.
 	MaxBody int64
 	// BodyTimeout is how long a request body may take to arrive. 0: 60 s.
 	BodyTimeout time.Duration

@@ -40,6 +40,7 @@ type door struct {
 	hello  func(Description) *workerv1.Hello
 	states *states
 	keys   *keys
+	joined *doorNames
 	cut    func(admission, reason string)
 	log    *slog.Logger
 }
@@ -125,7 +126,8 @@ type session struct {
 	door     *door
 	stream   workerv1.Fleet_JoinClient
 	epoch    string
-	name     string // the door's, once welcomed
+	name     string   // the door's, once welcomed
+	keys     []string // ids of those that it held then
 	beat     time.Duration
 	welcomes chan *workerv1.Welcome
 	ended    chan error
@@ -206,14 +208,24 @@ func (s *session) end(cancel context.CancelFunc, goodbye bool) {
 }
 
 func (s *session) welcome(w *workerv1.Welcome) error {
-	if err := s.door.keys.hold(w.Door, w.PublicKey); err != nil {
-		return err
+	if w.Door == "" || len(w.Keys) == 0 {
+		return errors.New("the door's welcome has no name, or no key")
+	}
+	var held []string
+	for _, k := range w.Keys {
+		if err := s.door.keys.hold(k.Id, k.PublicKey); err != nil {
+			s.door.keys.release(held)
+			return err
+		}
+		held = append(held, k.Id)
 	}
 	if s.name == "" {
+		s.name = w.Door
+		s.door.joined.add(s.name)
 		s.door.log.Info("joined door", "door", w.Door, "target", s.door.target)
 	}
-	s.release() // of the welcome before this one
-	s.name = w.Door
+	s.door.keys.release(s.keys) // of the welcome before this one
+	s.keys = held
 	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
 		s.beat = min(max(ms, beatLeast), beatMost)
 	}
@@ -221,8 +233,9 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 }
 
 func (s *session) release() {
+	s.door.keys.release(s.keys)
 	if s.name != "" {
-		s.door.keys.release(s.name)
+		s.door.joined.remove(s.name)
 	}
 }
 

@@ -80,7 +80,8 @@ func (d *fakeDoor) Join(s workerv1.Fleet_JoinServer) error {
 		d.joined--
 		d.mu.Unlock()
 	}()
-	w := &workerv1.Welcome{Door: d.minter.Door(), PublicKey: d.minter.PublicKey(), BeatMs: uint32(d.beat.Milliseconds())}
+	w := &workerv1.Welcome{Door: d.minter.Door(), BeatMs: uint32(d.beat.Milliseconds()),
+		Keys: []*workerv1.Key{{Id: d.minter.Door(), PublicKey: d.minter.PublicKey()}}}
 	if err := s.Send(&workerv1.JoinResponse{Message: &workerv1.JoinResponse_Welcome{Welcome: w}}); err != nil {
 		return err
 	}

@@ -94,15 +94,26 @@ func reasonOf(at standing) string {
 	return "starting"
 }
 
+// Why a context is refused.
+const (
+	contextInvalid    = "context_invalid"     // missing, malformed, or its signature is wrong
+	contextUnknownKey = "context_unknown_key" // of a stranger, or of a door that this worker has not joined
+	contextExpired    = "context_expired"     // or not valid yet
+	contextAudience   = "context_audience"    // for another endpoint
+	contextReplayed   = "context_replayed"    // used before
+)
+
 func untrusted(err error) (reason string, answer *openai.Error) {
-	reason, status := "context", http.StatusUnauthorized
+	reason, status := contextInvalid, http.StatusUnauthorized
 	switch {
 	case errors.Is(err, identity.ErrExpired):
-		reason = "context_expired"
+		reason = contextExpired
+	case errors.Is(err, identity.ErrUnknownKey):
+		reason = contextUnknownKey
 	case errors.Is(err, identity.ErrAudience):
-		reason, status = "context_audience", http.StatusForbidden
+		reason, status = contextAudience, http.StatusForbidden
 	case errors.Is(err, identity.ErrReplayed):
-		reason, status = "context_replayed", http.StatusForbidden
+		reason, status = contextReplayed, http.StatusForbidden
 	}
 	return reason, &openai.Error{Status: status, Type: "invalid_request_error", Code: "invalid_context",
 		Message: "Workers serve through the door only: " + err.Error() + "."}

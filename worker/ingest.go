@@ -19,18 +19,35 @@ func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai
 	if mediaType(r.Header) != "application/json" {
 		return openai.UnsupportedMediaType(r.Header.Get("Content-Type")), nil
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return openai.UnsupportedMediaType(encoding), nil
+	encoding := strings.Join(r.Header["Content-Encoding"], ",")
+	if refused = openai.CheckEncoding(encoding); refused != nil {
+		return refused, nil
 	}
 	sent, refused, err := a.receive(rw, r)
 	if sent == nil {
 		return refused, err
 	}
 	a.received = int64(len(*sent))
-	if refused = a.prepare(sent); refused != nil {
+	if encoding != "" {
+		sent, refused = plain(encoding, sent, a.w.cfg.MaxBody)
+	}
+	if refused == nil {
+		refused = a.prepare(sent)
+	}
+	if refused != nil {
 		giveRoom(sent)
 	}
 	return refused, nil
+}
+
+// plain takes the encoding off, as the door has done to judge the body: engines do not, or not alike.
+func plain(encoding string, sent *[]byte, most int64) (*[]byte, *openai.Error) {
+	decoded, refused := openai.DecodeBody(encoding, *sent, most)
+	if refused != nil || len(decoded) > 0 && &decoded[0] == &(*sent)[0] { // there was nothing to take off
+		return sent, refused
+	}
+	giveRoom(sent)
+	return &decoded, nil
 }
 
 // receive reads the body to its end. Of body, refused and err one is given.

@@ -9,70 +9,72 @@ import (
 	"github.com/spokegate/spokegate/identity"
 )
 
-// contextLife is how long a context can be valid after its door is gone.
-const contextLife = identity.Life + identity.Skew
+// contextLife is how long a context can be valid after its door has signed its last with a key, and has said so.
+const contextLife = identity.Life + 2*identity.Skew
 
 // trust is what a key ring tells; an identity.Verifier.
 type trust interface {
-	SetKey(door string, k ed25519.PublicKey)
-	RemoveKey(door string)
+	SetKey(id string, k ed25519.PublicKey)
+	RemoveKey(id string)
 }
 
-// keys holds a door's key while one of its streams lives, and as long after as a context of it can.
+// keys holds the keys that a living stream of a door names, and each as long after as a context of it can live.
 type keys struct {
 	verifier trust
 	life     time.Duration
 
 	mu   sync.Mutex
-	held map[string]*heldKey
+	held map[string]*heldKey // by key id
 }
 
 type heldKey struct {
 	streams int
-	timer   *time.Timer // runs when no stream lives
+	timer   *time.Timer // runs when no stream names it
 }
 
 func newKeys(v trust, life time.Duration) *keys {
 	return &keys{verifier: v, life: life, held: map[string]*heldKey{}}
 }
 
-// hold trusts a door for one stream more. A new key for a known door takes the place of the old one.
-func (k *keys) hold(door string, key []byte) error {
-	if door == "" || len(key) != ed25519.PublicKeySize {
-		return errors.New("the door's welcome has no name, or no Ed25519 key")
+// hold trusts a key for one stream more. A new key takes the place of the one that has the same id: its door started anew.
+func (k *keys) hold(id string, key []byte) error {
+	if id == "" || len(key) != ed25519.PublicKeySize {
+		return errors.New("a key of the door's welcome has no id, or is no Ed25519 key")
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h := k.held[door]
+	h := k.held[id]
 	if h == nil {
 		h = &heldKey{}
-		k.held[door] = h
+		k.held[id] = h
 	}
 	h.streams++
 	if h.timer != nil {
 		h.timer.Stop()
 		h.timer = nil
 	}
-	k.verifier.SetKey(door, ed25519.PublicKey(key))
+	k.verifier.SetKey(id, ed25519.PublicKey(key))
 	return nil
 }
 
-// release ends one stream of a door.
-func (k *keys) release(door string) {
+// release ends what one stream held.
+func (k *keys) release(ids []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h := k.held[door]
-	if h.streams--; h.streams == 0 {
-		h.timer = time.AfterFunc(k.life, func() { k.expire(door, h) })
+	for _, id := range ids {
+		h := k.held[id]
+		if h.streams--; h.streams == 0 {
+			h.timer = time.AfterFunc(k.life, func() { k.expire(id, h) })
+		}
 	}
 }
 
-func (k *keys) expire(door string, h *heldKey) {
+func (k *keys) expire(id string, h *heldKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.held[door] == h && h.streams == 0 {
-		delete(k.held, door)
-		k.verifier.RemoveKey(door)
+	if k.held[id] == h && h.streams == 0 {
+		delete(k.held, id)
+		k.verifier.RemoveKey(id)
 	}
 }
 

@@ -14,10 +14,14 @@ func newMetrics(r prometheus.Registerer, running func() uint32) metrics {
 	f := promauto.With(r)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spokegate_worker_running", Help: "Requests in the shim."}, func() float64 { return float64(running()) })
-	return metrics{
+	m := metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_worker_requests_total", Help: "Requests that the engine was asked, by outcome."}, []string{"outcome"}),
 		refused: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_worker_refused_total", Help: "Requests that the shim did not serve, by reason."}, []string{"reason"}),
 	}
+	for _, reason := range []string{contextInvalid, contextUnknownKey, contextExpired, contextAudience, contextReplayed, revoked} {
+		m.refused.WithLabelValues(reason) // 0 until it happens, so that the first one shows
+	}
+	return m
 }

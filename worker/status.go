@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Status is what a worker says of itself.
@@ -20,20 +22,36 @@ func (w *Worker) Status() Status {
 	at, _ := w.states.now()
 	return Status{
 		State:  strings.ToLower(strings.TrimPrefix(at.state.String(), "STATE_")),
-		Reason: at.reason, Running: at.running, Engine: w.cfg.Engine.Kind(), Epoch: at.hello.Epoch, Doors: w.keys.joined(),
+		Reason: at.reason, Running: at.running, Engine: w.cfg.Engine.Kind(), Epoch: at.hello.Epoch, Doors: w.joined.names(),
 	}
 }
 
-// joined names the doors of which a stream lives.
-func (k *keys) joined() []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var names []string
-	for door, h := range k.held {
-		if h.streams > 0 {
-			names = append(names, door)
-		}
+// doorNames are the doors of which a stream lives.
+type doorNames struct {
+	mu      sync.Mutex
+	streams map[string]int // by door
+}
+
+func (j *doorNames) add(door string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.streams == nil {
+		j.streams = map[string]int{}
 	}
-	slices.Sort(names)
-	return names
+	j.streams[door]++
+}
+
+func (j *doorNames) remove(door string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.streams[door]--; j.streams[door] == 0 {
+		delete(j.streams, door)
+	}
+}
+
+// names of the doors, sorted.
+func (j *doorNames) names() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Sorted(maps.Keys(j.streams))
 }

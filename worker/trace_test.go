@@ -112,7 +112,7 @@ func TestStrangersAreNotTracedNorQuoted(t *testing.T) {
 	s.end(t)
 	text := log.String()
 	if len(kept.Ended()) != 0 || strings.Contains(text, "stranger") || strings.Count(text, `"msg":"refused"`) != 2 ||
-		!strings.Contains(text, `"admission":"6d5ce9ba-6f8d-4a2e-8a50-3f2b6f6e2b11","code":"context"`) {
+		!strings.Contains(text, `"admission":"6d5ce9ba-6f8d-4a2e-8a50-3f2b6f6e2b11","code":"context_invalid"`) {
 		t.Errorf("%d spans, log %s", len(kept.Ended()), text)
 	}
 }

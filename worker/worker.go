@@ -33,6 +33,7 @@ type Worker struct {
 	transport http.RoundTripper
 	verifier  *identity.Verifier
 	keys      *keys
+	joined    doorNames
 	states    *states
 	metrics   metrics
 	running   *running
@@ -152,7 +153,7 @@ func (w *Worker) cut(admission, reason string) {
 }
 
 func (w *Worker) door(target string) *door {
-	return &door{target: target, token: w.cfg.JoinToken, states: w.states, keys: w.keys, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
+	return &door{target: target, token: w.cfg.JoinToken, states: w.states, keys: w.keys, joined: &w.joined, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
 		return &workerv1.Hello{
 			Worker: w.cfg.Name, Endpoint: w.cfg.Endpoint, Address: w.address, Engine: w.cfg.Engine.Kind(),
 			Epoch: d.Epoch, BlockSize: d.BlockSize, Blocks: d.Blocks,

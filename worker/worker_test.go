@@ -50,6 +50,10 @@ func TestOnlyAValidContextIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stranger, err := identity.NewMinter("door-2")
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := identity.Context{Admission: "a", Endpoint: "large"}
 	elsewhere := c
 	elsewhere.Endpoint = "small"
@@ -58,12 +62,13 @@ func TestOnlyAValidContextIsServed(t *testing.T) {
 		status       int
 		tokens       []string
 	}{
-		{"none", "context", 401, nil},
-		{"garbage", "context", 401, []string{"x"}},
-		{"foreign key", "context", 401, []string{mint(t, other, c, time.Now())}},
+		{"none", "context_invalid", 401, nil},
+		{"garbage", "context_invalid", 401, []string{"x"}},
+		{"foreign key", "context_invalid", 401, []string{mint(t, other, c, time.Now())}},
+		{"unknown key", "context_unknown_key", 401, []string{mint(t, stranger, c, time.Now())}},
 		{"expired", "context_expired", 401, []string{mint(t, s.door.minter, c, time.Now().Add(-time.Hour))}},
 		{"other endpoint", "context_audience", 403, []string{mint(t, s.door.minter, elsewhere, time.Now())}},
-		{"two", "context", 401, []string{s.context(t, "a"), s.context(t, "b")}},
+		{"two", "context_invalid", 401, []string{s.context(t, "a"), s.context(t, "b")}},
 	} {
 		t.Run(refusal.name, func(t *testing.T) {
 			for path, code := range map[string]string{"/v1/chat/completions": "invalid_context", "/v1/messages": ""} {
@@ -110,7 +115,9 @@ func TestOtherRefusals(t *testing.T) {
 		{"too large, of unknown length", "POST", "/v1/chat/completions", long, "body_too_large", 413, []string{"chunked", ""}},
 		{"not JSON", "POST", "/v1/chat/completions", "{", "invalid_body", 400, nil},
 		{"type", "POST", "/v1/chat/completions", "{}", "unsupported_media_type", 415, []string{"Content-Type", "text/plain"}},
-		{"encoding", "POST", "/v1/chat/completions", "{}", "unsupported_media_type", 415, []string{"Content-Encoding", "gzip"}},
+		{"encoding", "POST", "/v1/chat/completions", "{}", "unsupported_media_type", 415, []string{"Content-Encoding", "br"}},
+		{"encodings", "POST", "/v1/chat/completions", "{}", "unsupported_media_type", 415, []string{"Content-Encoding", "gzip, gzip"}},
+		{"not encoded", "POST", "/v1/chat/completions", "{}", "invalid_body", 400, []string{"Content-Encoding", "gzip"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := s.request(t, context.Background(), c.name, c.path, c.body, c.headers...)
@@ -227,7 +234,7 @@ func TestClientLeavesBeforeTheFirstByte(t *testing.T) {
 	if _, err := s.client.Do(s.request(t, ctx, "a", "/v1/chat/completions", chatBody)); err == nil {
 		t.Fatal("an answer came")
 	}
-	wait(t, cancelled, time.Second)
+	wait(t, cancelled)
 	if r := s.journal.one(t, "a"); r.Outcome != "client_cut" || r.Status != nil || r.CountedFrom != "none" {
 		t.Errorf("%v", r)
 	}
@@ -327,7 +334,7 @@ func TestEndlessStreamIsCutByTheClient(t *testing.T) {
 	readEvents(t, resp.Body, 100)
 	resp.Body.Close()
 	leave()
-	wait(t, cancelled, time.Second)
+	wait(t, cancelled)
 	if r := s.journal.one(t, "a"); r.Outcome != "client_cut" || r.GetCompletionTokens() < 100 || r.CountedFrom != "events" {
 		t.Errorf("%v", r)
 	}

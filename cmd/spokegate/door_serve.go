@@ -113,7 +113,7 @@ func (d *door) listen(token string) {
 			BodyLimit: d.envoy.BodyLimit, Now: time.Now})
 	}
 	extauthz.New(admission).Register(g)
-	d.servers.fleetSide(d.fleetListen, &join.Server{Fleet: d.fleet, Token: token, Door: d.name, PublicKey: d.minter.PublicKey(),
+	d.servers.fleetSide(d.fleetListen, &join.Server{Fleet: d.fleet, Token: token, Door: d.name, Keys: d.minter.Keys,
 		Own: []string{d.envoy.Listen, d.envoy.Admin, d.ops, d.fleetListen}, Log: d.log})
 	d.servers.opsSide(d.ops, d.registry, health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
 		fleet: d.fleet, counters: d.limiter.Status, journal: d.journal.note})

@@ -7,7 +7,6 @@ package join
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -24,6 +24,7 @@ import (
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/identity"
 )
 
 const (
@@ -39,13 +40,17 @@ const (
 type Server struct {
 	workerv1.UnimplementedFleetServer
 
-	Fleet     *fleet.Fleet
-	Token     string            // the spoke's join token
-	Door      string            // name of the door: "kid" of the contexts it mints
-	PublicKey ed25519.PublicKey // the door's key
-	Own       []string          // where the door itself listens: no worker is there, and a prompt must not go there
-	Beat      time.Duration     // how often a shim reports; DefaultBeat when zero
-	Log       *slog.Logger      // slog.Default() when nil
+	Fleet *fleet.Fleet
+	Token string // the spoke's join token
+	Door  string // name of the door
+	// Keys are what the door signs contexts with, and a channel that is closed when they change: Keys of an identity.Minter.
+	Keys func() ([]identity.DoorKey, <-chan struct{})
+	Own  []string      // where the door itself listens: no worker is there, and a prompt must not go there
+	Beat time.Duration // how often a shim reports; DefaultBeat when zero
+	Log  *slog.Logger  // slog.Default() when nil
+
+	mu    sync.Mutex
+	shims map[string]map[*outbox]struct{} // by endpoint
 }
 
 // Join runs one worker's stream: Hello, Welcome, then beats until either side ends it.
@@ -71,9 +76,9 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 		return refusal(err)
 	}
 	defer leave()
-	if err := stream.Send(&workerv1.JoinResponse{Message: &workerv1.JoinResponse_Welcome{Welcome: s.welcome()}}); err != nil {
-		return err
-	}
+	out := newOutbox()
+	defer s.register(w.Endpoint, out)()
+	go s.tell(stream, out)
 	log := s.log().With("worker", w.Name, "endpoint", w.Endpoint, "addr", w.Addr)
 	log.Info("worker joined", "engine", w.Engine, "epoch", w.Epoch)
 	err = s.follow(stream.Context(), in, w.Name, log)
@@ -161,10 +166,6 @@ func (s *Server) allowed(ctx context.Context) bool {
 	scheme, token, _ := strings.Cut(values[0], " ")
 	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(s.Token))
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1 && strings.EqualFold(scheme, "bearer")
-}
-
-func (s *Server) welcome() *workerv1.Welcome {
-	return &workerv1.Welcome{Door: s.Door, PublicKey: s.PublicKey, BeatMs: uint32(s.beat().Milliseconds())}
 }
 
 func (s *Server) beat() time.Duration {

@@ -20,6 +20,7 @@ import (
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/identity"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,6 +28,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const token = "join-me"
 
 var public = ed25519.NewKeyFromSeed(make([]byte, 32)).Public().(ed25519.PublicKey)
+
+// keys are one key that never changes.
+func keys(k ed25519.PublicKey) func() ([]identity.DoorKey, <-chan struct{}) {
+	return func() ([]identity.DoorKey, <-chan struct{}) {
+		return []identity.DoorKey{{ID: "door-1", Public: k}}, nil
+	}
+}
 
 // start serves s in memory until the test ends.
 func start(t *testing.T, s *Server) workerv1.FleetClient {
@@ -85,7 +93,7 @@ func until(t *testing.T, f *fleet.Fleet, what string, fact func(*fleet.View) boo
 
 func TestOneWorkersLife(t *testing.T) {
 	f := fleet.New()
-	c := start(t, &Server{Fleet: f, Token: token, Door: "door-1", PublicKey: public, Beat: time.Minute})
+	c := start(t, &Server{Fleet: f, Token: token, Door: "door-1", Keys: keys(public), Beat: time.Minute})
 	s, err := c.Join(as(t, "bearer "+token))
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +104,7 @@ func TestOneWorkersLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := first.GetWelcome()
-	if w.Door != "door-1" || string(w.PublicKey) != string(public) || w.BeatMs != 60_000 {
+	if w.Door != "door-1" || len(w.Keys) != 1 || w.Keys[0].Id != "door-1" || string(w.Keys[0].PublicKey) != string(public) || w.BeatMs != 60_000 {
 		t.Fatalf("welcome %v", w)
 	}
 	got := f.View().Workers[0]

@@ -78,7 +78,7 @@ func newSigner(socket, tokenFile string) (*signer, error) {
 	}
 	s := &signer{fleet: fleet.New(), minter: m, server: grpc.NewServer()}
 	workerv1.RegisterFleetServer(s.server, &join.Server{Fleet: s.fleet, Token: strings.TrimSpace(string(token)), Door: m.Door(),
-		PublicKey: m.PublicKey(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		Keys: m.Keys, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	go func() { _ = s.server.Serve(lis) }()
 	return s, nil
 }

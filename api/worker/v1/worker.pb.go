@@ -407,7 +407,8 @@ func (*JoinResponse_Welcome) isJoinResponse_Message() {}
 
 func (*JoinResponse_Cancel) isJoinResponse_Message() {}
 
-// Cancel ends a request that runs, as if the engine had broken off. A shim that does not have it does nothing.
+// Cancel ends a request that runs, as if the engine had broken off. A shim that does not have it refuses it should it
+// still come.
 type Cancel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the admission.
@@ -465,12 +466,13 @@ func (x *Cancel) GetReason() string {
 // Welcome is all that a shim must know of a door.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the door: the key id ("kid") in the trusted contexts that it mints.
+	// Name of the door.
 	Door string `protobuf:"bytes,1,opt,name=door,proto3" json:"door,omitempty"`
-	// Its Ed25519 public key, 32 bytes.
-	PublicKey []byte `protobuf:"bytes,2,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
 	// How often Status is expected, in milliseconds.
-	BeatMs        uint32 `protobuf:"varint,3,opt,name=beat_ms,json=beatMs,proto3" json:"beat_ms,omitempty"`
+	BeatMs uint32 `protobuf:"varint,3,opt,name=beat_ms,json=beatMs,proto3" json:"beat_ms,omitempty"`
+	// What its trusted contexts are signed with now or soon; at least one. A shim trusts a key that a later Welcome leaves
+	// out for as long as a context that was signed with it can live.
+	Keys          []*Key `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -512,18 +514,72 @@ func (x *Welcome) GetDoor() string {
 	return ""
 }
 
-func (x *Welcome) GetPublicKey() []byte {
-	if x != nil {
-		return x.PublicKey
-	}
-	return nil
-}
-
 func (x *Welcome) GetBeatMs() uint32 {
 	if x != nil {
 		return x.BeatMs
 	}
 	return 0
+}
+
+func (x *Welcome) GetKeys() []*Key {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+type Key struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key id ("kid") in the contexts.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Ed25519, 32 bytes.
+	PublicKey     []byte `protobuf:"bytes,2,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Key) Reset() {
+	*x = Key{}
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Key) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Key) ProtoMessage() {}
+
+func (x *Key) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Key.ProtoReflect.Descriptor instead.
+func (*Key) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Key) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Key) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
+	}
+	return nil
 }
 
 var File_worker_v1_worker_proto protoreflect.FileDescriptor
@@ -554,12 +610,15 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\amessage\">\n" +
 	"\x06Cancel\x12\x1c\n" +
 	"\tadmission\x18\x01 \x01(\tR\tadmission\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"U\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"j\n" +
 	"\aWelcome\x12\x12\n" +
-	"\x04door\x18\x01 \x01(\tR\x04door\x12\x1d\n" +
+	"\x04door\x18\x01 \x01(\tR\x04door\x12\x17\n" +
+	"\abeat_ms\x18\x03 \x01(\rR\x06beatMs\x12,\n" +
+	"\x04keys\x18\x04 \x03(\v2\x18.spokegate.worker.v1.KeyR\x04keysJ\x04\b\x02\x10\x03\"4\n" +
+	"\x03Key\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
-	"public_key\x18\x02 \x01(\fR\tpublicKey\x12\x17\n" +
-	"\abeat_ms\x18\x03 \x01(\rR\x06beatMs*|\n" +
+	"public_key\x18\x02 \x01(\fR\tpublicKey*|\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSTATE_STARTING\x10\x01\x12\x0f\n" +
@@ -583,7 +642,7 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_worker_v1_worker_proto_goTypes = []any{
 	(State)(0),           // 0: spokegate.worker.v1.State
 	(*JoinRequest)(nil),  // 1: spokegate.worker.v1.JoinRequest
@@ -592,6 +651,7 @@ var file_worker_v1_worker_proto_goTypes = []any{
 	(*JoinResponse)(nil), // 4: spokegate.worker.v1.JoinResponse
 	(*Cancel)(nil),       // 5: spokegate.worker.v1.Cancel
 	(*Welcome)(nil),      // 6: spokegate.worker.v1.Welcome
+	(*Key)(nil),          // 7: spokegate.worker.v1.Key
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	2, // 0: spokegate.worker.v1.JoinRequest.hello:type_name -> spokegate.worker.v1.Hello
@@ -599,13 +659,14 @@ var file_worker_v1_worker_proto_depIdxs = []int32{
 	0, // 2: spokegate.worker.v1.Status.state:type_name -> spokegate.worker.v1.State
 	6, // 3: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
 	5, // 4: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
-	1, // 5: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
-	4, // 6: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	7, // 5: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
+	1, // 6: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
+	4, // 7: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -627,7 +688,7 @@ func file_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,7 +33,7 @@ const (
 // "authorization: Bearer TOKEN"; without it the answer is UNAUTHENTICATED.
 type FleetClient interface {
 	// Join opens with Hello; then a Status at each change of state and at least every Welcome.beat_ms. A door that
-	// misses three beats ends the stream. The door answers Hello with Welcome, and sends it again when a key rotates.
+	// misses three beats ends the stream. The door answers Hello with Welcome, and sends it again when its keys change.
 	// At any time after that it may send Cancel.
 	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[JoinRequest, JoinResponse], error)
 }
@@ -68,7 +68,7 @@ type Fleet_JoinClient = grpc.BidiStreamingClient[JoinRequest, JoinResponse]
 // "authorization: Bearer TOKEN"; without it the answer is UNAUTHENTICATED.
 type FleetServer interface {
 	// Join opens with Hello; then a Status at each change of state and at least every Welcome.beat_ms. A door that
-	// misses three beats ends the stream. The door answers Hello with Welcome, and sends it again when a key rotates.
+	// misses three beats ends the stream. The door answers Hello with Welcome, and sends it again when its keys change.
 	// At any time after that it may send Cancel.
 	Join(grpc.BidiStreamingServer[JoinRequest, JoinResponse]) error
 	mustEmbedUnimplementedFleetServer()
