@@ -42,7 +42,7 @@ func (s Standing) String() string {
 	switch {
 	case s.Refuses:
 		fmt.Fprintf(&b, ", come back in %s", brief(s.RetryAfter))
-	case s.Kind != Concurrency:
+	case s.Kind != Concurrency && s.Reset > 0:
 		fmt.Fprintf(&b, ", full in %s", brief(s.Reset))
 	}
 	return b.String()
@@ -59,10 +59,20 @@ func nameOf(l policy.Limit) string {
 	return name
 }
 
-// brief rounds up to a millisecond, so that coming back after the time shown is never too early.
-func brief(d time.Duration) time.Duration {
-	if r := d.Truncate(time.Millisecond); r < d {
-		return r + time.Millisecond
+// brief rounds up to a millisecond, and what is longer than a day to a minute, so that coming back after the time shown is
+// never too early.
+func brief(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d <= day {
+		return roundUp(d, time.Millisecond).String()
+	}
+	d = roundUp(d, time.Minute)
+	return fmt.Sprintf("%dd%dh%dm", d/day, d%day/time.Hour, d%time.Hour/time.Minute)
+}
+
+func roundUp(d, to time.Duration) time.Duration {
+	if r := d.Truncate(to); r < d {
+		return r + to
 	}
 	return d
 }
