@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	alsv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
@@ -111,9 +112,11 @@ type watch struct {
 
 	admission string
 	served    string
-	meter     *openai.Meter
 	facts     flight.Metered
 	begun     bool // the first byte of the body was seen
+
+	mu    sync.Mutex // for Report, which the flight asks for
+	meter *openai.Meter
 }
 
 // FromWire notes one message, whose bytes are counted where they lie.
@@ -156,9 +159,11 @@ func (w *watch) body(m *message) {
 	}
 	if len(m.body) > 0 && !w.begun {
 		w.begun = true
-		w.flights.FirstByte(w.admission, w.served, w.now())
+		w.flights.FirstByte(w.admission, w.served, w.now(), w)
 	}
+	w.mu.Lock()
 	_, _ = w.meter.Write(m.body) // never fails
+	w.mu.Unlock()
 	w.facts.ResponseBytes += int64(len(m.body))
 	if m.end {
 		w.facts.SawEnd = true
@@ -171,9 +176,18 @@ func (w *watch) end() {
 	if w.admission == "" {
 		return
 	}
+	w.mu.Lock()
 	w.facts.Report = w.meter.Close()
+	w.mu.Unlock()
 	w.facts.At = w.now()
 	facts := w.facts
 	w.flights.End(w.admission, flight.Facts{Metered: &facts})
 	w.admission = ""
+}
+
+// Report implements flight.Meter.
+func (w *watch) Report() openai.Report {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.meter.Report()
 }

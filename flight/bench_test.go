@@ -27,7 +27,7 @@ func TestOpenFlightsAreCheap(t *testing.T) {
 			ID: id, Key: "key", Team: "team", Model: "model", Endpoint: "endpoint", Op: openai.Chat, ClientRequestID: strings.Clone(id), At: time.Now(),
 		}, limits.Hold{Admission: id, Leases: leases})
 		table.Book(id, &booking{})
-		table.FirstByte(id, "10.0.0.1:8000", time.Now())
+		table.FirstByte(id, "10.0.0.1:8000", time.Now(), nil)
 	}
 	each := (heap() - before) / n
 	t.Logf("%d bytes a flight", each)
@@ -64,7 +64,7 @@ func BenchmarkFlight(b *testing.B) {
 		delete(table.core.recent.byID, id)
 		table.Open(Admission{ID: id, Op: openai.Chat}, limits.Hold{Admission: id})
 		table.Book(id, &booking{})
-		table.FirstByte(id, "w", time.Time{})
+		table.FirstByte(id, "w", time.Time{}, nil)
 		table.End(id, Facts{Metered: m})
 		table.End(id, Facts{Logged: l})
 	}

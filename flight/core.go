@@ -15,6 +15,7 @@ type flight struct {
 	hold      limits.Hold
 	booking   Booking // nil: none
 	served    string
+	meter     Meter // nil: none is at work
 	firstByte time.Time
 	facts     Facts
 	ended     bool          // a fact has said that it is over
@@ -24,6 +25,9 @@ type flight struct {
 	place     *list.Element // in core.open or core.ended
 	overdue   time.Time     // when the access log counts as lost
 	unseen    *list.Element // in core.unseen; nil: not there
+	settled   bool          // its hold was freed
+	freeBy    time.Time     // when it is freed at the latest, once it has ended
+	unsettled *list.Element // in core.unsettled; nil: not there
 }
 
 // core is the sequential heart: every method is called under the table's lock, and none blocks. What has to be done
@@ -36,18 +40,19 @@ type core struct {
 	leaseEvery time.Duration
 	orphan     time.Duration
 
-	flights map[string]*flight
-	open    list.List // of *flight, by due
-	ended   list.List // of *flight, by due; the usage record is not written yet
-	unseen  list.List // of *flight, by overdue: open, its meter broke off, only the access log can say when it is over
-	recent  *recent
-	closed  bool
+	flights   map[string]*flight
+	open      list.List // of *flight, by due
+	ended     list.List // of *flight, by due; the usage record is not written yet
+	unseen    list.List // of *flight, by overdue: open, its meter broke off, only the access log can say when it is over
+	unsettled list.List // of *flight, by freeBy: ended, its hold waits to be settled
+	recent    *recent
+	closed    bool
 }
 
 // freed is what an ended flight no longer needs.
 type freed struct {
-	hold    limits.Hold
-	booking Booking
+	bill    bill    // of its hold; zero: not yet, or was
+	booking Booking // nil: none
 }
 
 // start opens a flight and journals it. Facts that came before it end it at once.
@@ -60,6 +65,7 @@ func (c *core) start(a Admission, hold limits.Hold, now time.Time) (opened bool,
 	f.place = c.open.PushBack(f)
 	c.flights[a.ID] = f
 	c.metrics.open.Inc()
+	c.metrics.reserve(a.Model, hold)
 	c.journal.Append(f.admitted(c.spoke))
 	early := c.recent.early(a.ID)
 	if c.closed {
@@ -69,7 +75,7 @@ func (c *core) start(a Admission, hold limits.Hold, now time.Time) (opened bool,
 		free = c.end(a.ID, early, now)
 	}
 	if c.closed {
-		c.finishAll(now)
+		free = append(free, c.finishAll(now)...)
 	}
 	return true, free
 }
@@ -84,7 +90,8 @@ func cut(id string) string {
 	return strings.ToValidUTF8(strings.Clone(id[:maxClientID]), "")
 }
 
-// end takes facts. The first conclusive ones free what the flight holds.
+// end takes facts. The first conclusive ones free what the flight holds, except that a hold with quotas waits a little for
+// the counts.
 func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 	if facts.empty() {
 		return nil
@@ -106,13 +113,16 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		if f.unseen != nil {
 			c.unseen.Remove(f.unseen)
 		}
-		free = []freed{{f.hold, f.booking}}
+		if f.booking != nil {
+			free = append(free, freed{booking: f.booking})
+		}
 		f.ended, f.booking = true, nil
 		f.due = now.Add(c.grace)
 		c.open.Remove(f.place)
 		f.place = c.ended.PushBack(f)
 		c.metrics.open.Dec()
 	}
+	free = append(free, c.settle(f, now, false)...)
 	if f.facts.settled() {
 		c.finish(f, now)
 	}
@@ -145,17 +155,20 @@ func (c *core) expire(now time.Time) (free []freed) {
 	for e := c.unseen.Front(); e != nil && !e.Value.(*flight).overdue.After(now); e = c.unseen.Front() {
 		free = append(free, c.end(e.Value.(*flight).admission.ID, Facts{Lost: logOverdue}, now)...) // takes e out
 	}
+	free = append(free, c.settleDue(now, false)...)
 	for e := c.ended.Front(); e != nil && !e.Value.(*flight).due.After(now); e = c.ended.Front() {
 		c.finish(e.Value.(*flight), now)
 	}
 	return free
 }
 
-// finishAll finishes what has ended, without waiting for more.
-func (c *core) finishAll(now time.Time) {
+// finishAll settles and finishes what has ended, without waiting for more.
+func (c *core) finishAll(now time.Time) (free []freed) {
+	free = c.settleDue(now, true)
 	for e := c.ended.Front(); e != nil; e = c.ended.Front() {
 		c.finish(e.Value.(*flight), now)
 	}
+	return free
 }
 
 // renewals returns at most n holds whose leases are due, and notes them as renewed.
@@ -164,7 +177,7 @@ func (c *core) renewals(now time.Time, n int) (holds []limits.Hold) {
 		f := e.Value.(*flight)
 		f.due = now.Add(c.leaseEvery)
 		c.open.MoveToBack(e)
-		if len(f.hold.Leases) > 0 && !f.lapsed {
+		if f.hold.Renewable() && !f.lapsed {
 			holds = append(holds, f.hold)
 		}
 	}
@@ -182,25 +195,25 @@ func (c *core) notRenewed(holds []limits.Hold, now time.Time) {
 }
 
 // lose ends every open flight that was admitted before a moment.
-func (c *core) lose(before time.Time, reason string, now time.Time) (free []freed) {
+func (c *core) lose(before time.Time, reason string, now time.Time) (n int, free []freed) {
 	var next *list.Element
 	for e := c.open.Front(); e != nil; e = next {
 		next = e.Next() // the end takes e out of the list
 		if a := &e.Value.(*flight).admission; a.At.Before(before) {
 			free = append(free, c.end(a.ID, Facts{Lost: reason}, now)...)
+			n++
 		}
 	}
-	return free
+	return n, free
 }
 
 // close ends everything and writes all records.
-func (c *core) close(now time.Time) (free []freed) {
-	c.closed = true
+func (c *core) close(now time.Time) (n int, free []freed) {
+	c.closed, n = true, c.open.Len()
 	for e := c.open.Front(); e != nil; e = c.open.Front() {
 		free = append(free, c.end(e.Value.(*flight).admission.ID, Facts{Lost: doorStopped}, now)...)
 	}
-	c.finishAll(now)
-	return free
+	return n, append(free, c.finishAll(now)...)
 }
 
 // live returns the flight if it is open.
@@ -222,7 +235,7 @@ func (c *core) book(id string, b Booking) (before Booking, ok bool) {
 }
 
 // begin notes that the response began, and returns the booking to be told.
-func (c *core) begin(id, served string, at time.Time) Booking {
+func (c *core) begin(id, served string, at time.Time, m Meter) Booking {
 	f := c.flights[id]
 	if f == nil {
 		return nil
@@ -232,6 +245,9 @@ func (c *core) begin(id, served string, at time.Time) Booking {
 	}
 	if served != "" {
 		f.served = served
+	}
+	if m != nil && !f.settled {
+		f.meter = m
 	}
 	return f.booking
 }

@@ -19,6 +19,16 @@
 // The facts of the last 8,192 unknown admissions are kept for that, and as many ended ones are remembered, so that late facts
 // or a late second Open of the same admission change nothing.
 //
+// # Tokens
+//
+// What an admission reserved in quotas is settled once, in the step that frees its leases: by what the engine reported, of which
+// cached tokens count by their weight; where it did not report, by the estimate of the prompt and the events that passed; by
+// nothing where no worker took the request or its answer was an error. Where nothing is known the reservation stands.
+//
+// Leases come free at the first fact that says how much was used; a hold that counts in quotas waits for it for at most a
+// quarter of a second. So it is after a whole answer, where the meter's word comes first or milliseconds after the log's.
+// Where a client left, the meter's comes seconds later: then the meter is asked what has passed.
+//
 // # What it does not promise
 //
 // A flight of which no fact ever comes stays open, without a timer: its lease is held, and spokegate_flights_open shows it. Facts that come

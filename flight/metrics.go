@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/limits"
 )
 
 // Anomalies that only the metric knows: they come too late for a record, or are none of its business.
@@ -18,6 +19,9 @@ type metrics struct {
 	ended     *prometheus.CounterVec
 	anomalies *prometheus.CounterVec
 	genAI     *genAI
+
+	// Tokens of the requests that count in quotas.
+	reserved, settled, overshoot *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -33,6 +37,35 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "spokegate_flight_anomalies_total", Help: "Things to look into at the end of flights, by anomaly.",
 		}, []string{"anomaly"}),
 		genAI: newGenAI(with),
+		reserved: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_tokens_reserved_total", Help: "Tokens that were reserved in quotas at admission, by model.",
+		}, []string{"model"}),
+		settled: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_tokens_settled_total", Help: "Tokens that count in quotas in the end, by model.",
+		}, []string{"model"}),
+		overshoot: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_tokens_overshoot_total", Help: "Tokens that requests used beyond what was reserved for them, by model.",
+		}, []string{"model"}),
+	}
+}
+
+func (m *metrics) reserve(model string, h limits.Hold) {
+	if len(h.Quotas) > 0 {
+		m.reserved.WithLabelValues(model).Add(float64(h.Reserved))
+	}
+}
+
+func (m *metrics) settle(b *bill, used limits.Used) {
+	if len(b.hold.Quotas) == 0 {
+		return
+	}
+	n := used.Tokens
+	if n < 0 {
+		n = b.hold.Reserved
+	}
+	m.settled.WithLabelValues(b.model).Add(float64(n))
+	if over := n - b.hold.Reserved; over > 0 {
+		m.overshoot.WithLabelValues(b.model).Add(float64(over))
 	}
 }
 

@@ -9,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/openai"
 )
 
@@ -18,7 +22,7 @@ func randomFacts(rng *rand.Rand) (f Facts) {
 	flip := func(n int) bool { return rng.IntN(n) == 0 }
 	if flip(2) {
 		f.Metered = &Metered{
-			Report: openai.Report{Terminal: flip(2), Failed: flip(5), UpstreamCut: flip(8)},
+			Report: randomReport(rng),
 			Status: []int{0, 200, 200, 500}[rng.IntN(4)], SawEnd: flip(2), Refused: flip(6),
 		}
 	}
@@ -34,6 +38,16 @@ func randomFacts(rng *rand.Rand) (f Facts) {
 	return f
 }
 
+func randomReport(rng *rand.Rand) openai.Report {
+	flip := func(n int) bool { return rng.IntN(n) == 0 }
+	r := openai.Report{CountedFrom: "none"}
+	if !flip(3) {
+		r = counted(int64(rng.IntN(900))-1, int64(rng.IntN(900))-1, int64(rng.IntN(900))-1)
+	}
+	r.Terminal, r.Failed, r.UpstreamCut = flip(2), flip(5), flip(8)
+	return r
+}
+
 // oracle is what a slow and obvious reading of the rules expects of one admission.
 type oracle struct {
 	facts    []Facts // told so far
@@ -42,6 +56,7 @@ type oracle struct {
 	endedAt  time.Time // zero: not ended
 	done     bool      // usage was written
 	bookings []*booking
+	reserved int64 // in quotas; 0: it counts in none
 }
 
 func (o *oracle) first() (all Facts) {
@@ -59,7 +74,7 @@ func TestAnyOrderOfEvents(t *testing.T) {
 		r := newRig(Config{Grace: 2 * time.Second, LeaseEvery: 3 * time.Second})
 		world := map[string]*oracle{}
 		for i := range 12 {
-			world[fmt.Sprint("a", i)] = &oracle{}
+			world[fmt.Sprint("a", i)] = &oracle{reserved: int64(i%3) * 700}
 		}
 		closed := false
 		r.onUsage = func(rec *usagev1.Record) {
@@ -91,7 +106,7 @@ func TestAnyOrderOfEvents(t *testing.T) {
 					t.Fatalf("seed %d: a booking that was not taken was released", seed)
 				}
 			case 5:
-				r.FirstByte(id, "w", r.clock())
+				r.FirstByte(id, "w", r.clock(), passing(randomReport(rng)))
 			case 6, 7, 8:
 				tell(r, o, id, randomFacts(rng))
 			case 9, 10:
@@ -111,6 +126,7 @@ func TestAnyOrderOfEvents(t *testing.T) {
 				}
 			}
 			check(t, seed, r, world)
+			ledger(t, seed, r, world)
 		}
 		closed = true
 		r.Close(context.Background())
@@ -120,6 +136,9 @@ func TestAnyOrderOfEvents(t *testing.T) {
 			}
 		}
 		check(t, seed, r, world)
+		if standing := ledger(t, seed, r, world); standing != 0 {
+			t.Fatalf("seed %d: %d tokens are still reserved", seed, standing)
+		}
 		for id, o := range world {
 			if n := len(r.of(id, "usage")); o.opened && n != 1 {
 				t.Fatalf("seed %d: %s has %d usage records", seed, id, n)
@@ -145,7 +164,11 @@ func ask(t *testing.T, r *rig, o *oracle, id string) {
 			o.endedAt = o.openedAt
 		}
 	}
-	if r.open(id) == again {
+	h := hold(id)
+	if o.reserved > 0 {
+		h = quotas(id, o.reserved)
+	}
+	if r.openWith(id, "key", h) == again {
 		t.Fatalf("%s: opened before: %v, and opened now: %v", id, again, !again)
 	}
 }
@@ -180,8 +203,10 @@ func check(t *testing.T, seed uint64, r *rig, world map[string]*oracle) {
 			t.Fatalf("seed %d: %s: opened %v, %d admitted, %d usage", seed, id, o.opened, admitted, used)
 		}
 		over := o.opened && !o.endedAt.IsZero()
-		if n := r.freed(id); n != count01(over) {
-			t.Fatalf("seed %d: %s: ended %v, lease freed %d times", seed, id, over, n)
+		all := o.first()
+		waits := o.reserved > 0 && !all.settled() && !r.core.closed && r.clock().Sub(o.endedAt) < settleWait
+		if n := r.freed(id); n > 1 || !over && n > 0 || over && !waits && n == 0 {
+			t.Fatalf("seed %d: %s: ended %v, waits for counts %v, lease freed %d times", seed, id, over, waits, n)
 		}
 		for i, b := range o.bookings {
 			if want := count01(over || i < len(o.bookings)-1); b.released != want {
@@ -189,6 +214,37 @@ func check(t *testing.T, seed uint64, r *rig, world map[string]*oracle) {
 			}
 		}
 	}
+}
+
+// ledger checks that what was reserved is either settled, once, or stands, and returns what stands.
+func ledger(t *testing.T, seed uint64, r *rig, world map[string]*oracle) (standing int64) {
+	t.Helper()
+	var reserved, settled int64
+	for id, o := range world {
+		if !o.opened {
+			continue
+		}
+		reserved += o.reserved
+		list := r.settled(id)
+		if len(list) == 0 {
+			standing += o.reserved
+			continue
+		}
+		switch used := list[0]; {
+		case o.reserved == 0:
+		case used.Tokens < 0:
+			settled += o.reserved
+		case used.Unserved && used.Tokens > 0:
+			t.Fatalf("seed %d: %s: nobody served it, and it used %d tokens", seed, id, used.Tokens)
+		default:
+			settled += used.Tokens
+		}
+	}
+	of := func(c *prometheus.CounterVec) int64 { return int64(testutil.ToFloat64(c.WithLabelValues("model"))) }
+	if m := r.core.metrics; of(m.reserved) != reserved || of(m.settled) != settled {
+		t.Fatalf("seed %d: metrics say %d reserved and %d settled, want %d and %d", seed, of(m.reserved), of(m.settled), reserved, settled)
+	}
+	return standing
 }
 
 func count01(b bool) int {
@@ -213,7 +269,7 @@ func TestConcurrentEvents(t *testing.T) {
 		opened[i], taken[i] = make([]bool, 2), make([]*booking, 2)
 		for ask := range 2 {
 			all.Go(func() {
-				opened[i][ask] = r.open(id)
+				opened[i][ask] = r.openWith(id, "key", []limits.Hold{hold(id), quotas(id, 500)}[i%2])
 				if b := new(booking); r.Book(id, b) {
 					taken[i][ask] = b
 				} else if b.frees() != 0 {
@@ -221,7 +277,7 @@ func TestConcurrentEvents(t *testing.T) {
 				}
 			})
 		}
-		all.Go(func() { r.FirstByte(id, "w", time.Now()) })
+		all.Go(func() { r.FirstByte(id, "w", time.Now(), nil) })
 		if i%10 != 0 {
 			all.Go(func() { r.End(id, Facts{Metered: whole()}) })
 		}

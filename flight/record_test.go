@@ -64,7 +64,7 @@ func TestRecordOfHalfTheFacts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(Config{})
 			r.open("a")
-			r.FirstByte("a", "10.0.0.1:8000", time.Unix(1_700_000_001, 0))
+			r.FirstByte("a", "10.0.0.1:8000", time.Unix(1_700_000_001, 0), nil)
 			r.End("a", c.facts)
 			r.pass(time.Minute)
 			got := r.one(t, "a", "usage")
@@ -85,7 +85,7 @@ func TestFirstByteIsNotAfterTheEnd(t *testing.T) {
 	r := newRig(Config{})
 	r.open("a")
 	late := ended().At.Add(time.Second)
-	r.FirstByte("a", "", late)
+	r.FirstByte("a", "", late, nil)
 	r.End("a", Facts{Metered: whole(), Logged: ended()})
 	rec := r.of("a", "usage")[0]
 	if got := rec.GetFirstByteAt().AsTime(); !got.Equal(ended().At) {

@@ -21,7 +21,7 @@ type rig struct {
 	mu       sync.Mutex
 	now      time.Time
 	records  []*usagev1.Record
-	released map[string]int // admission → calls of Release
+	released map[string][]limits.Used // admission → calls of Release
 	renewed  map[string]int
 	renewals int // calls of Renew
 	onRenew  func(context.Context, []limits.Hold) (lost []limits.Hold, err error)
@@ -31,7 +31,7 @@ type rig struct {
 
 func newRig(cfg Config) *rig {
 	r := &rig{
-		now: time.Unix(1_700_000_000, 0), released: map[string]int{}, renewed: map[string]int{}, changed: make(chan struct{}, 1),
+		now: time.Unix(1_700_000_000, 0), released: map[string][]limits.Used{}, renewed: map[string]int{}, changed: make(chan struct{}, 1),
 	}
 	cfg.Limiter, cfg.Journal, cfg.Spoke, cfg.Door = r, r, "spoke", "door"
 	if cfg.Now == nil {
@@ -72,8 +72,8 @@ func (r *rig) Append(rec *usagev1.Record) {
 	}
 }
 
-func (r *rig) Release(ctx context.Context, _ time.Time, h limits.Hold, _ limits.Used) error {
-	r.note(func() { r.released[h.Admission]++ })
+func (r *rig) Release(ctx context.Context, _ time.Time, h limits.Hold, used limits.Used) error {
+	r.note(func() { r.released[h.Admission] = append(r.released[h.Admission], used) })
 	return ctx.Err()
 }
 
@@ -90,7 +90,10 @@ func (r *rig) Renew(ctx context.Context, _ time.Time, hs []limits.Hold) (lost []
 	return nil, nil
 }
 
-func (r *rig) freed(id string) int {
+func (r *rig) freed(id string) int { return len(r.settled(id)) }
+
+// settled is with what the hold of an admission was released, each time.
+func (r *rig) settled(id string) []limits.Used {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.released[id]
@@ -110,15 +113,23 @@ func (r *rig) of(id, kind string) (list []*usagev1.Record) {
 
 func (r *rig) open(id string) bool { return r.openFor(id, "key") }
 
-func (r *rig) openFor(id, key string) bool {
+func (r *rig) openFor(id, key string) bool { return r.openWith(id, key, hold(id)) }
+
+func (r *rig) openWith(id, key string, h limits.Hold) bool {
 	return r.Open(Admission{
 		ID: id, Key: key, Team: "team", Model: "model", Endpoint: "endpoint", Revision: 3, Op: openai.Chat, Stream: true,
 		ClientRequestID: "mine", RequestBytes: 100, At: r.clock(),
-	}, hold(id))
+		PromptEstimate: 1000, CachedWeight: 0.25,
+	}, h)
 }
 
 // hold of a place in one limit.
 func hold(id string) limits.Hold { return limits.Hold{Admission: id, Leases: []string{"l"}} }
+
+// quotas is a hold that counts in quotas too.
+func quotas(id string, reserved int64) limits.Hold {
+	return limits.Hold{Admission: id, Leases: []string{"l"}, Quotas: []string{"q"}, Reserved: reserved}
+}
 
 // one returns the only record of a kind about an admission.
 func (r *rig) one(t *testing.T, id, kind string) *usagev1.Record {

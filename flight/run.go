@@ -97,10 +97,10 @@ func (t *Table) lapsed(h limits.Hold) {
 // servers that call the table should be closed before, and the journal after.
 func (t *Table) Close(ctx context.Context) {
 	t.mu.Lock()
-	free := t.core.close(t.cfg.Now())
+	n, free := t.core.close(t.cfg.Now())
 	t.mu.Unlock()
-	if len(free) > 0 {
-		t.cfg.Log.Warn("flights were open when the door stopped", "flights", len(free))
+	if n > 0 {
+		t.cfg.Log.Warn("flights were open when the door stopped", "flights", n)
 	}
 	t.free(ctx, free)
 }

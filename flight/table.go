@@ -120,10 +120,10 @@ func (t *Table) Book(id string, b Booking) bool {
 	return ok
 }
 
-// FirstByte notes that the response began, and which worker serves it (empty: not known).
-func (t *Table) FirstByte(id, served string, at time.Time) {
+// FirstByte notes that the response began, which worker serves it (empty: not known), and who counts it (nil: nobody).
+func (t *Table) FirstByte(id, served string, at time.Time, m Meter) {
 	t.mu.Lock()
-	b := t.core.begin(id, served, at)
+	b := t.core.begin(id, served, at, m)
 	t.mu.Unlock()
 	if b == nil {
 		return
@@ -134,8 +134,10 @@ func (t *Table) FirstByte(id, served string, at time.Time) {
 	b.FirstByte()
 }
 
-// End takes facts that say that a flight is over. The first ones free its lease and booking before End returns; the usage
-// record is written when both parts are known, or Config.Grace after the first. Facts without anything in them do nothing.
+// End takes facts that say that a flight is over. The first ones free its booking and its leases before End returns, except
+// that a hold that counts in quotas is settled in the same step, and waits a quarter of a second for facts that say how much
+// was used. The usage record is written when both parts are known, or Config.Grace after the first. Facts without anything in
+// them do nothing.
 func (t *Table) End(id string, f Facts) {
 	t.mu.Lock()
 	free := t.core.end(id, f, t.cfg.Now())
@@ -147,10 +149,10 @@ func (t *Table) End(id string, f Facts) {
 // returns how many there were. What the meter knows of them counts if it comes within Config.Grace.
 func (t *Table) Lose(before time.Time, reason string) int {
 	t.mu.Lock()
-	free := t.core.lose(before, reason, t.cfg.Now())
+	n, free := t.core.lose(before, reason, t.cfg.Now())
 	t.mu.Unlock()
 	t.free(context.Background(), free)
-	return len(free)
+	return n
 }
 
 // Len is the number of flights whose usage record is not written yet: the open ones and those that wait for facts.
@@ -171,11 +173,13 @@ func (t *Table) free(ctx context.Context, list []freed) {
 		if f.booking != nil {
 			f.booking.Release()
 		}
-		if f.hold.Admission == "" {
+		if f.bill.hold.Admission == "" {
 			continue
 		}
-		if err := t.cfg.Limiter.Release(ctx, t.cfg.Now(), f.hold, limits.Used{Tokens: -1}); err != nil {
-			t.cfg.Log.Warn("a lease was not released, it will expire", "admission", f.hold.Admission, "err", err)
+		used := f.bill.used()
+		t.core.metrics.settle(&f.bill, used)
+		if err := t.cfg.Limiter.Release(ctx, t.cfg.Now(), f.bill.hold, used); err != nil {
+			t.cfg.Log.Warn("a lease was not released, it will expire", "admission", f.bill.hold.Admission, "err", err)
 		}
 	}
 }

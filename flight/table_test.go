@@ -33,7 +33,7 @@ func TestFlight(t *testing.T) {
 	if !r.Book("a", b) || r.Book("x", b) {
 		t.Fatal("booked wrongly")
 	}
-	r.FirstByte("a", "10.0.0.1:8000", time.Unix(1_700_000_001, 0))
+	r.FirstByte("a", "10.0.0.1:8000", time.Unix(1_700_000_001, 0), nil)
 	if b.serving != "10.0.0.1:8000" || b.begun != 1 || r.Len() != 1 || testutil.ToFloat64(r.core.metrics.open) != 1 {
 		t.Errorf("%+v", b)
 	}
@@ -218,7 +218,7 @@ func TestBookedTwice(t *testing.T) {
 		t.Errorf("first %d, second %d", first.released, second.released)
 	}
 	r.End("a", Facts{Logged: ended()})
-	r.FirstByte("a", "w", r.clock())
+	r.FirstByte("a", "w", r.clock(), nil)
 	if first.released != 1 || second.released != 1 || second.begun != 0 {
 		t.Errorf("first %d, second %d", first.released, second.released)
 	}
