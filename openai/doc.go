@@ -3,7 +3,8 @@
 //
 // It promises:
 //   - [Scan] reads a request body once, copies none of it, and refuses whatever two parsers could read differently in the
-//     fields that decide who may do what. What it accepts goes upstream byte for byte.
+//     fields that decide who may do what. What it accepts goes upstream byte for byte. On the way it measures the prompt.
+//   - [DecodeBody] is the only place that takes a content-encoding off, for the door and for the engine alike.
 //   - [Meter] gives the same [Report] however the bytes of a response are cut, keeps a fixed small state, and never fails.
 //     Usage that was not reported is unknown (nil), never 0.
 //   - [Error] is the only place that maps a kind of refusal to a status, a body and headers.

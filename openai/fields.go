@@ -28,12 +28,12 @@ func (t *taker) field(name string, v Span) *Error {
 }
 
 func (t *taker) model(v Span) *Error {
-	if t.s.b[v.Start] != '"' {
-		return t.s.failAt(v.Start, "model", "model must be a string")
+	if t.b[v.Start] != '"' {
+		return t.failAt(v.Start, "model", "model must be a string")
 	}
-	model, ok := t.s.text(v)
+	model, ok := t.text(v)
 	if !ok || model == "" {
-		return t.s.failAt(v.Start, "model", fmt.Sprintf("model must have 1 to %d bytes and no lone surrogate", MaxName))
+		return t.failAt(v.Start, "model", fmt.Sprintf("model must have 1 to %d bytes and no lone surrogate", MaxName))
 	}
 	t.r.Model = model
 	return nil
@@ -41,14 +41,14 @@ func (t *taker) model(v Span) *Error {
 
 // boolean reads true or false into to, and leaves it alone at null.
 func (t *taker) boolean(name string, v Span, to *bool) *Error {
-	switch string(t.s.b[v.Start:v.End]) {
+	switch string(t.b[v.Start:v.End]) {
 	case "true":
 		*to = true
 	case "false":
 		*to = false
 	case "null":
 	default:
-		return t.s.failAt(v.Start, name, name+" must be true or false")
+		return t.failAt(v.Start, name, name+" must be true or false")
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (t *taker) background(v Span) *Error {
 		return err
 	}
 	if background {
-		return t.s.failAt(v.Start, "background", "background is not supported")
+		return t.failAt(v.Start, "background", "background is not supported")
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (t *taker) choices(name string, v Span, to *int64) *Error {
 		return err
 	}
 	if n < 1 || n > MaxN {
-		return t.s.failAt(v.Start, name, fmt.Sprintf("%s must be 1 to %d", name, MaxN))
+		return t.failAt(v.Start, name, fmt.Sprintf("%s must be 1 to %d", name, MaxN))
 	}
 	*to = n
 	return nil
@@ -87,26 +87,26 @@ func (t *taker) limit(name string, v Span) *Error {
 
 // integer reads digits alone: 1e3, 3.0 and -0 are numbers that parsers disagree about.
 func (t *taker) integer(name string, v Span) (n int64, given bool, err *Error) {
-	raw := t.s.b[v.Start:v.End]
+	raw := t.b[v.Start:v.End]
 	if string(raw) == "null" {
 		return 0, false, nil
 	}
 	u, bad := strconv.ParseUint(string(raw[:min(len(raw), 20)]), 10, 63)
 	if bad != nil || len(raw) > 20 {
-		return 0, false, t.s.failAt(v.Start, name, name+" must be a whole number, written as digits")
+		return 0, false, t.failAt(v.Start, name, name+" must be a whole number, written as digits")
 	}
 	return int64(u), true, nil
 }
 
 func (t *taker) streamOptions(v Span) *Error {
-	switch raw := t.s.b[v.Start:v.End]; {
+	switch raw := t.b[v.Start:v.End]; {
 	case string(raw) == "null":
 		return nil
 	case raw[0] != '{':
-		return t.s.failAt(v.Start, "stream_options", "stream_options must be an object")
+		return t.failAt(v.Start, "stream_options", "stream_options must be an object")
 	}
 	var seen names
-	inner := &scanner{b: t.s.b[:v.End], i: v.Start}
+	inner := &scanner{b: t.b[:v.End], i: v.Start}
 	return inner.members(2, 0, func(key, value Span) *Error {
 		name, err := seen.add(inner, key)
 		if err != nil {
@@ -119,12 +119,12 @@ func (t *taker) streamOptions(v Span) *Error {
 func (t *taker) streamOption(name string, key, v Span) *Error {
 	ignored := false
 	switch {
-	case t.s.b[v.Start] == 'n' && (name == "include_usage" || name == "include_obfuscation"):
-		return t.s.failAt(v.Start, "stream_options."+name, name+" must be true or false")
+	case t.b[v.Start] == 'n' && (name == "include_usage" || name == "include_obfuscation"):
+		return t.failAt(v.Start, "stream_options."+name, name+" must be true or false")
 	case name == "include_usage":
 		return t.boolean(name, v, &t.r.IncludeUsage)
 	case name == "include_obfuscation":
 		return t.boolean(name, v, &ignored)
 	}
-	return t.s.failAt(key.Start, "stream_options", "stream_options has an unknown key '"+echo(name)+"'")
+	return t.failAt(key.Start, "stream_options", "stream_options has an unknown key '"+echo(name)+"'")
 }

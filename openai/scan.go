@@ -1,6 +1,9 @@
 package openai
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Bounds of a body that Scan accepts. They keep the work and the memory that a hostile body can cause in proportion to its
 // size.
@@ -22,22 +25,27 @@ const (
 //     one that differs only in case from a name that the API or an engine knows, or one with a lone surrogate;
 //   - has no model, or one that is not a string of 1 to MaxName bytes without lone surrogates;
 //   - has a stream that is not a boolean, a max_tokens, max_completion_tokens, max_output_tokens, n or best_of that is not an
-//     integer written as digits, an n or best_of outside 1 to MaxN, or a stream_options that is not an object of the booleans include_usage and
-//     include_obfuscation;
+//     integer written as digits, an n or best_of outside 1 to MaxN, or a stream_options that is not an object of the
+//     booleans include_usage and include_obfuscation;
 //   - asks to be answered in the background, where nobody could count it.
 //
-// null stands for "not given" in stream, stream_options, n, best_of, background and the token limits, as the API documents it; never
-// in model. Deeper levels must be valid JSON; what they say is between client and engine.
+// null stands for "not given" in stream, stream_options, n, best_of, background and the token limits, as the API documents
+// it; never in model. Deeper levels must be valid JSON; what they say is between client and engine.
 func Scan(op Op, body []byte) (*Request, *Error) {
-	s := &scanner{b: body}
-	r := &Request{Op: op, Members: make([]Member, 0, 16)}
+	one := &struct { // allocation
+		Request
+		room [12]Member // enough for most
+	}{}
+	r := &one.Request
+	r.Op, r.Members = op, one.room[:0]
+	t := taker{scanner: scanner{b: body}, r: r}
+	s := &t.scanner
 	if bytes.HasPrefix(body, []byte("\uFEFF")) {
 		return nil, s.fail("", "a byte order mark")
 	}
 	if s.space() != '{' {
 		return nil, s.fail("", "the body must be one JSON object, found "+s.found())
 	}
-	t := taker{s: s, r: r}
 	if err := s.members(1, top, t.take); err != nil {
 		return nil, err
 	}
@@ -53,7 +61,7 @@ func Scan(op Op, body []byte) (*Request, *Error) {
 
 // taker keeps what the top level says as the scanner passes by.
 type taker struct {
-	s      *scanner
+	scanner
 	r      *Request
 	folded names
 }
@@ -61,9 +69,9 @@ type taker struct {
 // take is called for each member of the top level, after its value was found to be valid.
 func (t *taker) take(key, value Span) *Error {
 	if len(t.r.Members) == MaxMembers {
-		return t.s.failAt(key.Start, "", "too many members (at most 256)")
+		return t.failAt(key.Start, "", "too many members (at most 256)")
 	}
-	name, err := t.folded.add(t.s, key)
+	name, err := t.folded.add(&t.scanner, key)
 	if err != nil {
 		return err
 	}
@@ -71,10 +79,21 @@ func (t *taker) take(key, value Span) *Error {
 	return t.field(name, value)
 }
 
-// names are the keys of one object, folded. Few enough to compare one by one.
+// names are the keys of one object, folded. Few enough to compare one by one. The first ones have room here, without a slice
+// of it, which would put them on the heap.
 type names struct {
-	list  []string
-	first [16]string
+	first [12]string
+	n     int // of first
+	more  []string
+}
+
+func (n *names) has(name string) bool {
+	for i := range n.n {
+		if n.first[i] == name {
+			return true
+		}
+	}
+	return slices.Contains(n.more, name)
 }
 
 // add decodes a key and refuses it when it, or one that some parser would take for it, was there before.
@@ -87,15 +106,15 @@ func (n *names) add(s *scanner, key Span) (string, *Error) {
 	if f != name && known[f] != "" {
 		return "", s.failAt(key.Start, f, "a key that differs only in case from '"+f+"'")
 	}
-	if n.list == nil {
-		n.list = n.first[:0]
+	if n.has(f) {
+		return "", s.failAt(key.Start, name, "a duplicate key '"+echo(name)+"'")
 	}
-	for _, have := range n.list {
-		if have == f {
-			return "", s.failAt(key.Start, name, "a duplicate key '"+echo(name)+"'")
-		}
+	if n.n < len(n.first) {
+		n.first[n.n] = f
+		n.n++
+	} else {
+		n.more = append(n.more, f)
 	}
-	n.list = append(n.list, f)
 	return name, nil
 }
 

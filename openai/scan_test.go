@@ -296,27 +296,9 @@ func TestGet(t *testing.T) {
 	}
 }
 
-func TestSteering(t *testing.T) {
-	r, err := Scan(Chat, []byte(`{"rid":null,"model":"m","metadata":{"priority":1},"cache_s\u0061lt":"x","kv_transfer_params":{}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(r.Steering(), " "); got != "rid cache_salt kv_transfer_params" {
-		t.Errorf("got %s", got)
-	}
-}
-
-func TestKnownNamesAreFolded(t *testing.T) {
-	for name := range known {
-		if fold(name) != name {
-			t.Errorf("%q can never be found by its folded form", name)
-		}
-	}
-}
-
 func TestScanAllocatesLittle(t *testing.T) {
 	body := []byte(`{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"Gr\u00fc\u00dfe, 门"},`, 1000) + `1]}`)
-	if n := testing.AllocsPerRun(20, func() { Scan(Chat, body) }); n > 6 {
+	if n := testing.AllocsPerRun(20, func() { Scan(Chat, body) }); n > 2 {
 		t.Errorf("%v allocations", n)
 	}
 }
