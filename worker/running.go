@@ -66,7 +66,10 @@ type running struct {
 	over  *cut       // for all that enter; nil: none
 }
 
-type entry struct{ cancel context.CancelCauseFunc }
+type entry struct {
+	cancel context.CancelCauseFunc
+	cut    bool
+}
 
 type earlyCut struct {
 	admission string
@@ -85,7 +88,7 @@ func (r *running) enter(admission string, cancel context.CancelCauseFunc, now ti
 	if c := r.early[admission]; c != nil {
 		return nil, c
 	}
-	e := &entry{cancel}
+	e := &entry{cancel: cancel}
 	r.here[admission] = e
 	if r.over != nil {
 		cancel(r.over)
@@ -101,8 +104,9 @@ func (r *running) leave(admission string, e *entry) {
 	}
 }
 
-// cut ends a request, or keeps it from beginning.
-func (r *running) cut(admission, reason string, now time.Time) (was bool) {
+// cut ends a request, or keeps it from beginning. Doors say it again and again while a request is open to them; now is
+// true the first time that it ends one.
+func (r *running) cut(admission, reason string, at time.Time) (now bool) {
 	if !reasonForm.MatchString(reason) {
 		reason = "cancelled"
 	}
@@ -111,12 +115,13 @@ func (r *running) cut(admission, reason string, now time.Time) (was bool) {
 	defer r.mu.Unlock()
 	if e := r.here[admission]; e != nil {
 		e.cancel(c)
-		return true
+		now, e.cut = !e.cut, true
+		return now
 	}
-	r.forget(now, earlyMost-1)
+	r.forget(at, earlyMost-1)
 	if r.early[admission] == nil {
 		r.early[admission] = c
-		r.order = append(r.order, earlyCut{admission, now.Add(contextLife)})
+		r.order = append(r.order, earlyCut{admission, at.Add(contextLife)})
 	}
 	return false
 }
