@@ -43,12 +43,15 @@ func (s *safeBuffer) String() string {
 // timeout of a door's questions in these tests; longer than the real one, as the machine is busy with other tests.
 const timeout = 400 * time.Millisecond
 
+// beat is how long a door's announcement holds in these tests. It announces itself, and reads totals, three times in it.
+const beat = 6 * time.Second
+
 func newDoor(t *testing.T, url, name string) *door {
 	t.Helper()
 	d := &door{metrics: prometheus.NewRegistry(), log: &safeBuffer{}}
 	log := slog.New(slog.NewTextHandler(d.log, nil))
 	var err error
-	d.redis, err = limits.NewRedis(limits.RedisConfig{URL: url, Spoke: "s", Door: name, Timeout: timeout, Registerer: d.metrics, Log: log})
+	d.redis, err = limits.NewRedis(limits.RedisConfig{URL: url, Spoke: "s", Door: name, Timeout: timeout, DoorTTL: beat, Registerer: d.metrics, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -71,3 +72,14 @@ func (f *Fallback) InFlight() map[string]int { return f.local.InFlight() }
 
 // Away says whether this door counts by itself at the moment.
 func (f *Fallback) Away() bool { return f.outage.Load().away() }
+
+// Local is this door's own memory.
+func (f *Fallback) Local() *Memory { return f.local }
+
+// Known gives the last known totals of a limit's month, requests and tokens.
+func (f *Fallback) Known(id string) string {
+	f.ledger.mu.Lock()
+	defer f.ledger.mu.Unlock()
+	start, _ := Month.Bounds(time.Now())
+	return fmt.Sprint(f.ledger.known[totalKey{id, RequestsPerMonth, start}], f.ledger.known[totalKey{id, TokensPerMonth, start}])
+}

@@ -3,6 +3,8 @@ package limits
 import (
 	"context"
 	"time"
+
+	"github.com/spokegate/spokegate/policy"
 )
 
 // Total is what one limit has counted in a day or a month.
@@ -35,15 +37,9 @@ func (m *Memory) Totals(_ context.Context, now time.Time, ids []string) (ts []To
 	defer m.mu.Unlock()
 	m.advance(now)
 	for _, id := range ids {
-		c := m.counters.byID[id]
-		for _, k := range long {
-			if c == nil {
-				break
-			}
-			p := &c.periods[k.span()]
-			if used := p.used(k); used > 0 && p.Start == m.calendar[k.span()].start {
-				ts = append(ts, Total{ID: id, Kind: k, Start: time.Unix(p.Start, 0).UTC(), Used: used})
-			}
+		if c := m.counters.byID[id]; c != nil {
+			f := Fact{Limit: policy.Limit{ID: id}, Periods: c.periods}
+			ts = f.appendTotals(ts, &m.calendar)
 		}
 	}
 	return ts, nil
