@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/limits"
@@ -13,14 +15,15 @@ import (
 	"github.com/spokegate/spokegate/policy"
 )
 
-// caller is what the headers alone prove.
+// caller is what is known of a request so far.
 type caller struct {
 	op   openai.Op
 	arg  string // of GET /v1/models/ARG
 	snap *policy.Snapshot
 	key  *policy.Key
-	// The model that the body names, once it is permitted.
-	model *policy.Model
+	body []byte // decoded; only until the answer is made
+	// What the body asks for, once it is permitted, and the model that it goes to: another one where an alias was asked for.
+	asked, model *policy.Model
 }
 
 func (c caller) refused(e *openai.Error) answer {
@@ -28,12 +31,12 @@ func (c caller) refused(e *openai.Error) answer {
 }
 
 // head answers on headers alone: it refuses what is hopeless before Envoy buffers a large body, and counts nothing.
-func (s *Server) head(q question) answer {
-	c, refusal := s.identify(q)
+func (s *Server) head(ctx context.Context, q question) answer {
+	c, refusal := s.identify(ctx, q)
 	if refusal != nil {
 		return c.refused(refusal)
 	}
-	if c.op == openai.Models {
+	if c.op.Local() {
 		return pass() // Envoy asks again with the (empty) body
 	}
 	if err := q.checkType(); err != nil {
@@ -47,28 +50,33 @@ func (s *Server) head(q question) answer {
 
 // admit decides on the whole request, in the order in which a mistake should be told: who, what, how much, where.
 func (s *Server) admit(ctx context.Context, q question) answer {
-	c, refusal := s.identify(q)
-	if refusal != nil {
+	c, refusal := s.identify(ctx, q)
+	switch {
+	case refusal != nil:
 		return c.refused(refusal)
-	}
-	if c.op == openai.Models {
+	case c.op == openai.Models:
 		return listModels(c)
+	case c.op == openai.KeyUsage:
+		return s.keyUsage(ctx, c)
 	}
-	if err := q.checkType(); err != nil {
-		return c.refused(err)
+	if refusal = q.checkType(); refusal != nil {
+		return c.refused(refusal)
 	}
-	req, refusal := openai.Scan(c.op, q.body)
+	if c.body, refusal = openai.DecodeBody(q.contentEncoding, q.body, s.BodyLimit); refusal != nil {
+		return c.refused(refusal)
+	}
+	req, refusal := openai.Scan(c.op, c.body)
 	if refusal != nil {
 		return c.refused(refusal)
 	}
-	if c.model, refusal = c.permitted(req, q.body); refusal != nil {
+	if refusal = c.permit(req, q.id); refusal != nil {
 		return c.refused(refusal)
 	}
 	return s.open(ctx, q, c, req)
 }
 
 // identify finds out who calls what. The key comes first: without one, nothing is told about paths.
-func (s *Server) identify(q question) (caller, *openai.Error) {
+func (s *Server) identify(ctx context.Context, q question) (caller, *openai.Error) {
 	op, arg, wrongPath := openai.Route(q.method, q.path())
 	c := caller{op: op, arg: arg, snap: s.Policy.Load()}
 	switch {
@@ -77,13 +85,13 @@ func (s *Server) identify(q question) (caller, *openai.Error) {
 	case q.id == "":
 		return c, openai.Unavailable("the request has no id of Envoy's", time.Second)
 	}
-	h, ok := q.credential()
-	if !ok {
-		return c, openai.InvalidKey()
+	now, reason := s.Now(), ""
+	if c.key, reason = s.prove(c.snap, q, now); reason != "" {
+		return c, s.disproved(ctx, q, reason, now)
 	}
-	c.key = c.snap.Key(h)
-	if c.key == nil || c.key.Refused(s.Now()) != "" {
-		return c, openai.InvalidKey()
+	if !within(c.key.Networks, q.address()) {
+		s.metrics.credentials.WithLabelValues(wrongNetwork).Inc()
+		return c, openai.NetworkNotAllowed()
 	}
 	if wrongPath != nil {
 		return c, wrongPath
@@ -94,30 +102,45 @@ func (s *Server) identify(q question) (caller, *openai.Error) {
 	return c, q.checkQuery()
 }
 
-// permitted resolves the model and checks what the body may steer.
-func (c caller) permitted(req *openai.Request, body []byte) (*policy.Model, *openai.Error) {
-	model := c.snap.Model(req.Model)
-	if model == nil {
-		return nil, openai.ModelNotFound(req.Model)
+// permit finds the model and checks what the body may steer. The name that is asked for decides whether it is permitted, the
+// model behind it all else. An admission that is asked about twice goes to the same target of an alias.
+func (c *caller) permit(req *openai.Request, admission string) *openai.Error {
+	asked := c.snap.Model(req.Model)
+	if asked == nil {
+		return openai.ModelNotFound(req.Model)
 	}
-	if !c.key.Allows(model) {
-		return nil, openai.ModelNotAllowed(req.Model)
+	if !c.key.Allows(asked) {
+		return openai.ModelNotAllowed(req.Model)
 	}
+	c.asked, c.model = asked, asked.Resolve(xxh3.HashString(admission))
 	for _, field := range req.Steering() {
-		if !model.Endpoint.AllowFields[field] {
-			return nil, openai.InvalidBody(field, fmt.Sprintf("the field %q steers the engine and is not allowed for this model", field))
+		if !c.model.Endpoint.AllowFields[field] {
+			return openai.InvalidBody(field, fmt.Sprintf("the field %q steers the engine and is not allowed for this model", field))
 		}
 	}
-	if !model.Endpoint.AllowFields[openai.MediaURLs] && req.Fetches(body) {
-		return nil, openai.InvalidBody("", "an address that the engine would fetch is not allowed for this model; send media inline, as a data: URL")
+	if !c.model.Endpoint.AllowFields[openai.MediaURLs] && req.Remote {
+		return openai.InvalidBody("", "an address that the engine would fetch is not allowed for this model; send media inline, as a data: URL")
 	}
-	return model, nil
+	req.Model = c.model.Name // a prompt is the same by whichever name it came
+	return nil
+}
+
+// alias is the name that was asked for, where it is not the model's own.
+func (c caller) alias() string {
+	if c.asked == c.model {
+		return ""
+	}
+	return c.asked.Name
 }
 
 // open takes the places that the request needs, opens its flight, and asks for a worker.
 func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Request) answer {
-	now, model := s.Now(), c.model
-	decision, err := s.Limiter.Acquire(ctx, now, limits.Ask{Admission: q.id, Limits: c.snap.Limits(c.key, model, model)})
+	now, need := s.Now(), sizeOf(req, c.model)
+	ask := limits.Ask{Admission: q.id, Limits: c.snap.Limits(c.key, c.asked, c.model)}
+	if countsTokens(ask.Limits) {
+		ask.Tokens = need.tokens()
+	}
+	decision, err := s.Limiter.Acquire(ctx, now, ask)
 	if err != nil {
 		if ctx.Err() == nil { // else it is the client that failed
 			s.Log.Error("limiter failed: request refused", "admission", q.id, "error", err)
@@ -125,12 +148,14 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 		return c.refused(openai.Unavailable("limits cannot be checked at the moment", time.Second))
 	}
 	if !decision.Admitted {
-		return c.limited(decision)
+		binding := decision.Binding()
+		s.metrics.limited(binding)
+		return c.refused(limited(binding, need, now)).standing(decision)
 	}
 	opened := s.Flights.Open(flight.Admission{
-		ID: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: model.Name, Endpoint: model.Endpoint.Name,
-		Revision: c.snap.Revision(), Op: c.op, Stream: req.Stream,
-		ClientRequestID: q.clientRequestID, RequestBytes: int64(len(q.body)), At: now,
+		ID: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, AskedModel: c.alias(), Endpoint: c.model.Endpoint.Name,
+		Revision: c.snap.Revision(), Op: c.op, Stream: req.Stream, ClientRequestID: q.clientRequestID, RequestBytes: int64(len(q.body)),
+		PromptEstimate: need.prompt, CachedWeight: c.model.Tokens.CachedWeight, At: now,
 	}, decision.Hold)
 	if !opened && !s.Flights.Live(q.id) { // it had its flight: nothing would count what passed now
 		return c.refused(openai.Unavailable("this request has ended already", time.Second))
@@ -147,8 +172,8 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 		}
 		return a
 	}
-	a.admission, a.standing = q.id, decision.Binding()
-	return a
+	a.admission = q.id
+	return a.standing(decision)
 }
 
 // dispatch names the worker and signs the context.
@@ -156,7 +181,7 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 	a := pass()
 	a.op, a.key, a.model, a.endpoint = c.op, c.key, c.model, c.model.Endpoint.Name
 	if s.Picker != nil {
-		choice, err := s.Picker.Pick(ctx, now, a.endpoint, req, q.body)
+		choice, err := s.Picker.Pick(ctx, now, a.endpoint, req, c.body)
 		if err != nil {
 			return answer{}, err
 		}
@@ -166,10 +191,13 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 		}
 		a.workers = choice.Addrs
 	}
+	trusted := identity.Context{Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, Endpoint: a.endpoint,
+		Revision: c.snap.Revision(), Asked: c.alias()}
+	if c.model.EngineName != c.asked.Name { // which stands in the body
+		trusted.EngineName = c.model.EngineName
+	}
 	var err error
-	a.context, err = s.Minter.Mint(identity.Context{
-		Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, Endpoint: a.endpoint, Revision: c.snap.Revision(),
-	}, now)
+	a.context, err = s.Minter.Mint(trusted, now)
 	return a, err
 }
 

@@ -39,6 +39,3 @@ func (r *Request) Get(name string) (Span, bool) {
 	}
 	return Span{}, false
 }
-
-// Fetches is Remote.
-func (r *Request) Fetches([]byte) bool { return r.Remote }
