@@ -15,14 +15,34 @@ import (
 
 // TestCompileRefuses changes a good set as no file could, or as a file could too: Compile trusts nobody.
 func TestCompileRefuses(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(*policyv1.Set)
-		want   string
-	}{
-		"short hash":       {func(s *policyv1.Set) { s.Keys[0].Keys[0].Sha256 = []byte{1, 2, 3} }, "keys[k0].sha256: is not a SHA-256: want 32 bytes"},
-		"wrong shard":      {func(s *policyv1.Set) { s.Keys[0].Number++ }, "belongs to shard"},
-		"shard too high":   {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: 4096}) }, "keys[shard 4096]: element 1: want a number below 4096, each once"},
-		"shard twice":      {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: s.Keys[0].Number}) }, "each once"},
+	refused(t, map[string]refusal{
+		"short hash":     {func(s *policyv1.Set) { s.Keys[0].Keys[0].Sha256 = []byte{1, 2, 3} }, "keys[k0].sha256: is not a SHA-256: want 32 bytes"},
+		"wrong shard":    {func(s *policyv1.Set) { s.Keys[0].Number++ }, "belongs to shard"},
+		"shard too high": {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: 4096}) }, "keys[shard 4096]: element 1: want a number below 4096, each once"},
+		"shard twice":    {func(s *policyv1.Set) { s.Keys = append(s.Keys, &policyv1.KeyShard{Number: s.Keys[0].Number}) }, "each once"},
+		"NaN":            {func(s *policyv1.Set) { s.Platform = limited(rated(math.NaN())) }, "platform.limits[0].requests_per_second: want from"},
+		"infinite":       {func(s *policyv1.Set) { s.Platform = limited(rated(math.Inf(1))) }, "platform.limits[0].requests_per_second: want from"},
+		"negative":       {func(s *policyv1.Set) { s.Platform = limited(rated(-1)) }, "platform.limits[0].requests_per_second: want from"},
+		"NaN weight": {func(s *policyv1.Set) {
+			s.Endpoints[0].Routing = &policyv1.Routing{OverlapWeight: proto.Float64(math.NaN())}
+		}, "overlap_weight: want a number from 0 to 1000"},
+		"NaN temperature": {func(s *policyv1.Set) {
+			s.Endpoints[0].Routing = &policyv1.Routing{Temperature: proto.Float64(math.NaN())}
+		}, "temperature: want a number from 0 to 1000"},
+		"bad time":       {func(s *policyv1.Set) { s.Keys[0].Keys[0].ExpiresAt = &timestamppb.Timestamp{Seconds: math.MaxInt64} }, "expires: want a time after 1970"},
+		"name not UTF-8": {func(s *policyv1.Set) { s.Teams[0].Name = "\xff" }, "teams[0].name: is not a name"},
+		"wrong digest":   {func(s *policyv1.Set) { s.Revision = &policyv1.Revision{Digest: make([]byte, 32)} }, "revision.digest: does not fit the content"},
+		"two keys, one hash": {func(s *policyv1.Set) {
+			k := proto.CloneOf(s.Keys[0].Keys[0])
+			k.Id = "other"
+			s.Keys[0].Keys = append(s.Keys[0].Keys, k)
+		}, `keys[other].sha256: this is also the hash of key "k0"`},
+	})
+}
+
+// TestCompileRefusesQuotasAliasesCallers goes on, with what needs more than a name and a number.
+func TestCompileRefusesQuotasAliasesCallers(t *testing.T) {
+	refused(t, map[string]refusal{
 		"quota of nothing": {func(s *policyv1.Set) { s.Platform = limited(&policyv1.Limit{TokensPerDay: proto.Uint64(0)}) }, "platform.limits[0].tokens_per_day: want a whole number from 1 to 1000000000000000"},
 		"quota too large": {func(s *policyv1.Set) {
 			s.Platform = limited(&policyv1.Limit{RequestsPerMonth: proto.Uint64(math.MaxUint64)})
@@ -58,24 +78,17 @@ func TestCompileRefuses(t *testing.T) {
 		"subject not UTF-8": {func(s *policyv1.Set) {
 			s.Issuers = []*policyv1.Issuer{{Name: "i", Issuer: "x", Audience: "y", JwksFile: "/a", RevokedSubjects: []string{"ok", "\xff"}}}
 		}, "issuers[i].revoked_subjects[1]: want what the claim sub says"},
-		"NaN":      {func(s *policyv1.Set) { s.Platform = limited(rated(math.NaN())) }, "platform.limits[0].requests_per_second: want from"},
-		"infinite": {func(s *policyv1.Set) { s.Platform = limited(rated(math.Inf(1))) }, "platform.limits[0].requests_per_second: want from"},
-		"negative": {func(s *policyv1.Set) { s.Platform = limited(rated(-1)) }, "platform.limits[0].requests_per_second: want from"},
-		"NaN weight": {func(s *policyv1.Set) {
-			s.Endpoints[0].Routing = &policyv1.Routing{OverlapWeight: proto.Float64(math.NaN())}
-		}, "overlap_weight: want a number from 0 to 1000"},
-		"NaN temperature": {func(s *policyv1.Set) {
-			s.Endpoints[0].Routing = &policyv1.Routing{Temperature: proto.Float64(math.NaN())}
-		}, "temperature: want a number from 0 to 1000"},
-		"bad time":       {func(s *policyv1.Set) { s.Keys[0].Keys[0].ExpiresAt = &timestamppb.Timestamp{Seconds: math.MaxInt64} }, "expires: want a time after 1970"},
-		"name not UTF-8": {func(s *policyv1.Set) { s.Teams[0].Name = "\xff" }, "teams[0].name: is not a name"},
-		"wrong digest":   {func(s *policyv1.Set) { s.Revision = &policyv1.Revision{Digest: make([]byte, 32)} }, "revision.digest: does not fit the content"},
-		"two keys, one hash": {func(s *policyv1.Set) {
-			k := proto.CloneOf(s.Keys[0].Keys[0])
-			k.Id = "other"
-			s.Keys[0].Keys = append(s.Keys[0].Keys, k)
-		}, `keys[other].sha256: this is also the hash of key "k0"`},
-	} {
+	})
+}
+
+// refusal is a change to a good set, and what is said of it.
+type refusal struct {
+	change func(*policyv1.Set)
+	want   string
+}
+
+func refused(t *testing.T, cases map[string]refusal) {
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			set := randomSet(rand.New(rand.NewPCG(1, 2)), 1)
 			tc.change(set)
