@@ -8,10 +8,19 @@
 //     double burst at its edge.
 //   - Concurrency is a set of leases, a member an admission. A lease ends by release, or by itself when nobody renews it, so
 //     a count can neither leak for ever nor go below zero.
+//   - Quotas are of calendar minutes, days and months in UTC. Tokens are reserved when a request is admitted, and settled when it
+//     ends: parallel requests are judged by what they may use, before the first answer. Unused ones are back at once; what was
+//     used above the reservation counts too, above the quota. A quota can be exceeded by those estimates' errors and by nothing
+//     else; the metric spokegate_limits_overshoot_tokens_total adds them up.
 //   - One admission counts once, however often it is asked about.
 //   - Limits come with each ask and are not kept: a raised, lowered or removed limit holds from the next request on.
 //
 // It does not promise:
+//   - To settle what is over: a refund into a minute, day or month that has ended is dropped, and so is a charge.
+//   - To guess: the reservation stands of a request of which nobody says what it used, because its door was killed, say. It is
+//     gone with the period.
+//   - To know what passed before a limit had its first quota. From then on all its requests are counted, in minute, day and
+//     month alike, so that a quota of another kind that is added later knows what was used.
 //   - Fairness or queues. Who asks first when there is room has it.
 //   - To know when a place in a full concurrency limit gets free: RetryAfter and Reset of such a limit are a guess of one second.
 //   - To find requests that began before a concurrency limit existed: only what was admitted under it holds one of its leases.
@@ -28,10 +37,16 @@
 //   - The request that notices waits at most RedisConfig.Timeout, as do those that had asked at the same time; then none does.
 //   - The doors' shares together are not above a limit, except that each door has one request where there are more doors than
 //     requests to share. Doors that see little of the traffic leave their share unused.
+//   - Of quotas the doors share what was left when they last looked (a beat of a few seconds ago), each as far as it had seen
+//     the limit in use at all. A request that is within the limit and above the share passes where nothing of the share is
+//     used. What is admitted meanwhile is not counted in Redis afterwards: a day's quota can be exceeded by that, so by the
+//     shares at most, however often Redis goes in that day.
 //   - Where doors can reach Redis and others cannot, all together can be above a limit by the shares of the latter. The same
 //     for a moment after Redis is back, by what was admitted meanwhile and still runs.
-//   - A Redis that was restarted empty has forgotten rates: what was used of a burst can be used again, once. Leases of
-//     requests that run are put back at their next renewal.
+//   - A Redis that was restarted empty has forgotten rates: what was used of a burst can be used again, once, and so
+//     can what was used of the current minute. Leases of requests that run are put back at their next renewal. The counts of the
+//     day and the month are put back, as last known, before a door that noticed asks it again; what was counted since the
+//     last look is missing. Whoever knows better (Rebuilder) may raise them.
 //
 // [Decide] is the whole judgement as a pure function. A store ([Memory], and others that pass the suite in
 // limits/limitstest) gathers the facts, asks it, and writes what follows from it, in one atomic step.
