@@ -57,6 +57,20 @@ func (r *rig) bodies(t *testing.T) {
 			}
 		})
 	}
+	for _, encoding := range []string{"gzip", "zstd"} {
+		t.Run("a body in "+encoding+" is nobody's but the shim's to decode", func(t *testing.T) {
+			packed := "\x1f\x8b\x00 not even " + encoding + "\xff"
+			a := r.do(t, "POST", "/v1/chat/completions", strings.NewReader(packed), "x-test-pick", r.list("a"), "content-encoding", encoding)
+			a.served(t, "a")
+			got, _ := r.workers["a"].got.get(a.id)
+			body, _ := io.ReadAll(got[0].Body)
+			asked := r.services.authz.checks.await(t, a.id, some[check])[0]
+			if got[0].Header.Get("content-encoding") != encoding || string(body) != packed ||
+				asked.headers["content-encoding"] != encoding || string(asked.body) != packed {
+				t.Errorf("the worker got %q of %v, admission %q of %v", body, got[0].Header, asked.body, asked.headers)
+			}
+		})
+	}
 	t.Run("a large body is repeated whole", func(t *testing.T) {
 		r.workers["a"].answers(t, refuses)
 		a := r.do(t, "POST", "/v1/chat/completions", strings.NewReader(body[:8<<20]), "x-test-pick", r.list("a", "b"))

@@ -36,6 +36,8 @@ func TestValidate(t *testing.T) {
 		"head check over the cap": {func(d *Door) { d.BodyLimit, d.HeadCheckAbove = 1<<20, 1<<20+1 }, "head check"},
 		"cap that would hang":     {func(d *Door) { d.BodyLimit = 1000 }, "want 1 MiB"},
 		"idle before request":     {func(d *Door) { d.IdleTimeout = time.Second }, "timeouts"},
+		"hops beyond reason":      {func(d *Door) { d.TrustedHops = 17 }, "trusted hops"},
+		"negative hops":           {func(d *Door) { d.TrustedHops = -1 }, "trusted hops"},
 		"negative threads":        {func(d *Door) { d.Concurrency = -1 }, "concurrency"},
 	} {
 		t.Run(name, func(t *testing.T) {

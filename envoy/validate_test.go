@@ -35,7 +35,7 @@ func sampleView() *fleet.View {
 func TestEnvoyAccepts(t *testing.T) {
 	plain := Door{Listen: "127.0.0.1:10000", DoorSocket: "/tmp/spokegate-door.sock"}
 	full := Door{Listen: "[::1]:10000", Admin: "127.0.0.1:9901", DoorSocket: "/tmp/d.sock", PickerSocket: "/tmp/p.sock", BodyLimit: 1 << 20,
-		Collector: "collector.example:4317", TracePercent: 12.5}
+		TrustedHops: 2, Collector: "collector.example:4317", TracePercent: 12.5}
 	for name, d := range map[string]Door{"pick rides on ext_authz": plain, "picker behind ext_proc": full} {
 		for kind, doc := range map[string]func() ([]byte, error){
 			"static":    func() ([]byte, error) { return YAML(d.Static(sampleView(), []string{"large", "small", "large"})) },
