@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/limits"
@@ -24,6 +25,7 @@ type doorFlags struct {
 	ops           string
 	picker        string
 	redis, kafka  string
+	rotateKey     time.Duration
 	logLevel      slog.Level
 	envoy         envoy.Door
 }
@@ -42,6 +44,8 @@ func (d *doorFlags) register(f *flag.FlagSet) {
 	f.StringVar(&d.envoy.TLSKey, "tls-key", "", "`file` with its key")
 	f.Int64Var(&d.envoy.BodyLimit, "body-limit", 32<<20, "largest request body in `bytes`")
 	f.StringVar(&d.redis, "redis", os.Getenv("SPOKEGATE_REDIS"), "`URL` of the Redis that the spoke's doors share their counters in, redis://…; empty: each door counts in memory ($SPOKEGATE_REDIS)")
+	f.IntVar(&d.envoy.TrustedHops, "trusted-hops", 0, "`number` of proxies before Envoy whose x-forwarded-for names the client; 0: whoever connects is the client")
+	f.DurationVar(&d.rotateKey, "rotate-key", 24*time.Hour, "how often the key changes that this door signs contexts for workers with; 0: never")
 	kafkaFlag(f, &d.kafka)
 	otlpFlag(f, &d.envoy.Collector)
 	f.Float64Var(&d.envoy.TracePercent, "trace-percent", 100, "`percent` of the requests that are traced, where -otlp is given")
@@ -84,6 +88,9 @@ func (d *doorFlags) complete() error {
 		if _, err := limits.ParseRedisURL(d.redis); err != nil {
 			return fmt.Errorf("-redis: %w", err)
 		}
+	}
+	if d.rotateKey != 0 && d.rotateKey < leastRotation {
+		return fmt.Errorf("-rotate-key %v: want at least %v, or 0", d.rotateKey, leastRotation)
 	}
 	return d.envoy.Validate()
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/identity/jwks"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/xds"
 )
@@ -15,6 +16,7 @@ type health struct {
 	policy    *policy.Current
 	connected func() bool // Envoy is on the line
 	fleet     *fleet.Fleet
+	issuers   func() []jwks.Status
 	counters  func() string
 	journal   func(*report)
 }
@@ -28,6 +30,13 @@ func (h health) report() (r report) {
 	if st.LastNack != "" {
 		r.note("policy: a later one was refused at %s: %s", st.LastNackAt.Format(time.RFC3339), st.LastNack)
 	}
+	if st.Revoked > 0 {
+		r.note("policy: %d keys are revoked on this spoke alone", st.Revoked)
+	}
+	if st.RevokedErr != "" {
+		r.note("policy: %s", st.RevokedErr)
+	}
+	h.issuersOf(&r)
 	if h.connected() {
 		r.say(true, "envoy: connected")
 	} else {
@@ -44,15 +53,18 @@ func (h health) report() (r report) {
 	return r
 }
 
-// followPolicy tells Envoy's configuration which endpoints there are.
-func (d *door) followPolicy(ctx context.Context) error {
-	for {
-		changed := d.policy.Changed()
-		d.control.SetEndpoints(endpointNames(d.policy.Load()))
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
+// issuersOf tells how it stands with issuers of JWTs. None of them decides: other credentials are taken all the same.
+func (h health) issuersOf(r *report) {
+	for _, i := range h.issuers() {
+		switch {
+		case i.Keys == 0 && i.Problem == "":
+			r.note("issuer %s: no keys yet from %s", i.Name, i.Source)
+		case i.Keys == 0:
+			r.note("issuer %s: no keys, so none of its tokens is taken: %s", i.Name, i.Problem)
+		case i.Problem != "":
+			r.note("issuer %s: %d keys of %s; they cannot be read anew: %s", i.Name, i.Keys, i.ReadAt.Format(time.RFC3339), i.Problem)
+		default:
+			r.note("issuer %s: %d keys from %s", i.Name, i.Keys, i.Source)
 		}
 	}
 }

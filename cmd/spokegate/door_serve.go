@@ -19,6 +19,7 @@ import (
 	"github.com/spokegate/spokegate/fleet/join"
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/identity/jwks"
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/xds"
@@ -37,10 +38,14 @@ type door struct {
 	limiter counters
 	flights *flight.Table
 	minter  *identity.Minter
-	fleet   *fleet.Fleet
-	picker  *epp.Picker
-	control *envoy.Server
-	servers *servers
+	issuers *identity.Issuers
+	// Reads what issuers need.
+	issuerKeys *jwks.Keeper
+	fleet      *fleet.Fleet
+	shims      *join.Server
+	picker     *epp.Picker
+	control    *envoy.Server
+	servers    *servers
 }
 
 // serveDoor builds a door from the bottom up, runs it, and stops it from the top down.
@@ -53,7 +58,8 @@ func serveDoor(ctx context.Context, flags doorFlags, token string, log *slog.Log
 
 	work, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
-		d.agent.Run, d.flights.Run, d.picker.Run, d.control.Run, d.followPolicy, d.endFlightsOfDeadEnvoy, d.servers.run,
+		d.agent.Run, d.flights.Run, d.picker.Run, d.control.Run, d.issuerKeys.Run, d.followPolicy, d.rotateKeys,
+		d.endFlightsOfDeadEnvoy, d.servers.run,
 	} {
 		work.Go(func() error { return part(ctx) })
 	}
@@ -90,6 +96,9 @@ func (d *door) build(ctx context.Context) (err error) {
 	if d.minter, err = identity.NewMinter(d.name); err != nil {
 		return err
 	}
+	d.issuers = &identity.Issuers{}
+	d.issuerKeys = jwks.New(d.issuers, jwks.Options{Log: d.log, Registerer: d.registry})
+	d.issuerKeys.Follow(issuersOf(d.policy.Load()))
 	d.fleet = fleet.New()
 	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer})
 	d.control = envoy.NewServer(d.envoy, d.fleet, d.log, d.registry)
@@ -113,10 +122,11 @@ func (d *door) listen(token string) {
 			BodyLimit: d.envoy.BodyLimit, Now: time.Now})
 	}
 	extauthz.New(admission).Register(g)
-	d.servers.fleetSide(d.fleetListen, &join.Server{Fleet: d.fleet, Token: token, Door: d.name, Keys: d.minter.Keys,
-		Own: []string{d.envoy.Listen, d.envoy.Admin, d.ops, d.fleetListen}, Log: d.log})
+	d.shims = &join.Server{Fleet: d.fleet, Token: token, Door: d.name, Keys: d.minter.Keys,
+		Own: []string{d.envoy.Listen, d.envoy.Admin, d.ops, d.fleetListen}, Log: d.log}
+	d.servers.fleetSide(d.fleetListen, d.shims)
 	d.servers.opsSide(d.ops, d.registry, health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
-		fleet: d.fleet, counters: d.limiter.Status, journal: d.journal.note})
+		fleet: d.fleet, issuers: d.issuerKeys.Status, counters: d.limiter.Status, journal: d.journal.note})
 }
 
 // counters are where limits are counted.

@@ -16,6 +16,7 @@ import (
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/identity/jwks"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/usage"
 	"github.com/spokegate/spokegate/worker"
@@ -76,7 +77,21 @@ func TestDoorSaysWhy(t *testing.T) {
 			st.LastNack, st.LastNackAt = "p.yaml:3:1: what is wrong", at
 			h.agent = func() xds.Status { return st }
 		}, true, "note policy: a later one was refused at 2026-01-02T03:04:05Z: p.yaml:3:1: what is wrong"},
-		"limits": {func(*health) {}, true, "note limits: in Redis"},
+		"keys revoked here": {func(h *health) {
+			st := h.agent()
+			st.Revoked = 2
+			h.agent = func() xds.Status { return st }
+		}, true, "note policy: 2 keys are revoked on this spoke alone"},
+		"keys revoked wrongly": {func(h *health) {
+			st := h.agent()
+			st.RevokedErr = "revoked.yaml:1:1: what is wrong"
+			h.agent = func() xds.Status { return st }
+		}, true, "note policy: revoked.yaml:1:1: what is wrong"},
+		"an issuer":            {issuer(jwks.Status{Keys: 2}), true, "note issuer corp: 2 keys from https://id"},
+		"an issuer, at first":  {issuer(jwks.Status{}), true, "note issuer corp: no keys yet from https://id"},
+		"an issuer, never":     {issuer(jwks.Status{Problem: "it answers 500"}), true, "note issuer corp: no keys, so none of its tokens is taken: it answers 500"},
+		"an issuer, not again": {issuer(jwks.Status{Keys: 2, ReadAt: at, Problem: "it answers 500"}), true, "note issuer corp: 2 keys of 2026-01-02T03:04:05Z; they cannot be read anew: it answers 500"},
+		"limits":               {func(*health) {}, true, "note limits: in Redis"},
 		"what the journal notes": {func(h *health) {
 			h.journal = func(r *report) { r.note("spool: 3 records lost: no space left on device") }
 		}, true, "note spool: 3 records lost: no space left on device"},
@@ -93,12 +108,18 @@ func TestDoorSaysWhy(t *testing.T) {
 			h := health{
 				agent:  func() xds.Status { return xds.Status{Revision: 7, From: "p.yaml"} },
 				policy: current, connected: func() bool { return true }, fleet: workers,
+				issuers:  func() []jwks.Status { return nil },
 				counters: func() string { return "in Redis" }, journal: func(*report) {},
 			}
 			c.change(&h)
 			saysWhy(t, h.report(), c.ready, c.line)
 		})
 	}
+}
+
+func issuer(st jwks.Status) func(*health) {
+	st.Name, st.Source = "corp", "https://id"
+	return func(h *health) { h.issuers = func() []jwks.Status { return []jwks.Status{st} } }
 }
 
 // TestWorkerSaysWhy has a case for every reason that a worker's /readyz can give.

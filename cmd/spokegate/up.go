@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spokegate/spokegate/envoy"
@@ -16,7 +17,7 @@ import (
 type upFlags struct {
 	door    doorFlags
 	workers int
-	attach  string
+	attach  urls
 	rates   string
 	envoy   string // binary
 	drain   time.Duration
@@ -25,10 +26,21 @@ type upFlags struct {
 func (u *upFlags) register(f *flag.FlagSet) {
 	u.door.register(f)
 	f.IntVar(&u.workers, "workers", 3, "`number` of simulated workers; at least one an endpoint")
-	f.StringVar(&u.attach, "attach", "", "`URL` of an OpenAI-compatible engine that runs already: workers before it, instead of simulated engines")
+	f.Var(&u.attach, "attach", "`URL` of an OpenAI-compatible engine that runs already: a worker before it, instead of simulated engines; may be said again for further engines with the same models")
 	f.StringVar(&u.rates, "rates", "", "rate `file` of the simulated engines")
+	f.IntVar(&u.door.envoy.Concurrency, "envoy-threads", 0, "`number` of Envoy's worker threads; 0: one a core")
 	f.StringVar(&u.envoy, "envoy", "", "Envoy's `binary` (default: .tools/envoy/envoy, then PATH)")
 	f.DurationVar(&u.drain, "drain", 5*time.Second, "how long running requests may go on after Ctrl-C")
+}
+
+// urls is a flag that may be said several times.
+type urls []string
+
+func (u *urls) String() string { return strings.Join(*u, ",") }
+
+func (u *urls) Set(s string) error {
+	*u = append(*u, s)
+	return nil
 }
 
 // runUp starts everything on this machine, keeps it running, and stops it in order.
@@ -96,11 +108,11 @@ func (s *site) doorArgs(given *flag.FlagSet) []string {
 	return append(args, "-dir="+s.dir, "-policy="+s.policy, "-join-token-file="+s.joinToken) // the last word counts
 }
 
-// workers are the shims: one an endpoint before an attached engine, or one for each simulated engine.
+// workers are the shims: for each endpoint one before each attached engine, or one for each simulated engine.
 func (s *site) workers(u upFlags) []*child {
 	n := max(u.workers, len(s.endpoints)) // an endpoint without a worker would never be ready
-	if u.attach != "" {
-		n = len(s.endpoints)
+	if len(u.attach) > 0 {
+		n = len(s.endpoints) * len(u.attach)
 	}
 	var out []*child
 	for i := range n {
@@ -109,8 +121,8 @@ func (s *site) workers(u upFlags) []*child {
 		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
 			"-doors", u.door.fleetListen, "-join-token-file", s.joinToken, "-drain", u.drain.String(),
 			"-ops", "127.0.0.1:0", "-kafka", u.door.kafka, "-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
-		if u.attach != "" {
-			args = append(args, "-attach", u.attach)
+		if len(u.attach) > 0 {
+			args = append(args, "-attach", u.attach[i/len(s.endpoints)])
 		} else if u.rates != "" {
 			args = append(args, "-rates", u.rates)
 		}

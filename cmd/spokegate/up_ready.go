@@ -12,7 +12,6 @@ import (
 	"time"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
-	"github.com/spokegate/spokegate/policy"
 )
 
 const readyPoll = 100 * time.Millisecond
@@ -103,14 +102,6 @@ func engineModels(ctx context.Context, url string) ([]string, error) {
 		names = append(names, m.ID)
 	}
 	return names, nil
-}
-
-func endpointNames(s *policy.Snapshot) []string {
-	var names []string
-	for _, e := range s.Endpoints() {
-		names = append(names, e.Name)
-	}
-	return names
 }
 
 func modelNames(set *policyv1.Set) []string {

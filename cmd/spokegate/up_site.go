@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -176,16 +177,21 @@ func (s *site) chooseKey(snap *policy.Snapshot) {
 }
 
 // ensureDemo writes the demo's policy and its key where there is no policy; one that is there is the user's.
-func (s *site) ensureDemo(ctx context.Context, attach string) error {
+func (s *site) ensureDemo(ctx context.Context, attach []string) error {
 	if _, err := os.Stat(s.policy); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	models := []string{"sim-small", "sim-large"}
-	if attach != "" {
-		var err error
-		if models, err = engineModels(ctx, attach); err != nil {
+	for i, url := range attach {
+		served, err := engineModels(ctx, url)
+		if err != nil {
 			return err
 		}
+		slices.Sort(served)
+		if i > 0 && !slices.Equal(served, models) {
+			return fmt.Errorf("-attach %s: it serves %q, and the first engine %q; write a policy and pass it with -policy", url, served, models)
+		}
+		models = served
 	}
 	secret, hash := identity.NewKey()
 	text := policy.Demo("demo", models, hash.String())

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spokegate/spokegate/identity"
+)
+
+// TestKeysAreAnnouncedBeforeTheyAreUsed: workers have rotationLead to hear of a key.
+func TestKeysAreAnnouncedBeforeTheyAreUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := identity.NewMinter("door-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- rotateKeys(ctx, m, time.Hour, time.Minute, slog.New(slog.DiscardHandler)) }()
+		at := time.Now()
+		for _, step := range []struct {
+			after time.Duration
+			want  string
+		}{
+			{58 * time.Minute, "[door-1]"}, {59*time.Minute + 30*time.Second, "[door-1 door-1#2]"}, {61 * time.Minute, "[door-1#2]"},
+			{119*time.Minute + 30*time.Second, "[door-1#2 door-1#3]"}, {121 * time.Minute, "[door-1#3]"},
+		} {
+			time.Sleep(time.Until(at.Add(step.after)))
+			synctest.Wait()
+			keys, _ := m.Keys()
+			var ids []string
+			for _, k := range keys {
+				ids = append(ids, k.ID)
+			}
+			if got := fmt.Sprint(ids); got != step.want {
+				t.Errorf("after %v: %s, want %s", step.after, got, step.want)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := rotateKeys(context.Background(), m, 0, time.Minute, nil); err != nil {
+			t.Errorf("never: %v", err)
+		}
+	})
+}
