@@ -131,15 +131,15 @@ func TestDecodeBodyCap(t *testing.T) {
 	}
 }
 
-// TestDecodeBodyBombs: a small body that unfolds to a gigabyte, or that says so, costs about what may be decoded.
+// TestDecodeBodyBombs: a small body that unfolds to a great one, or that says so, costs about what may be decoded.
 func TestDecodeBodyBombs(t *testing.T) {
 	const most = 1 << 20
-	zeros := strings.Repeat("\x00", 64<<20)
+	zeros := strings.Repeat("\x00", 32<<20)
 	for name, c := range map[string]struct{ encoding, body string }{
 		"gzip":         {"gzip", gzipped(t, zeros)},
-		"gzip members": {"gzip", strings.Repeat(gzipped(t, zeros[:1<<20]), 64)},
+		"gzip members": {"gzip", strings.Repeat(gzipped(t, zeros[:1<<20]), 32)},
 		"zstd":         {"zstd", zstandard(t, zeros)},
-		"zstd frames":  {"zstd", strings.Repeat(zstandard(t, zeros[:1<<20]), 64)},
+		"zstd frames":  {"zstd", strings.Repeat(zstandard(t, zeros[:1<<20]), 32)},
 		// A frame that promises 2 GiB, and blocks that each repeat a byte 128 Ki times.
 		"zstd by promise": {"zstd", "\x28\xb5\x2f\xfd\x80\x58\x00\x00\x00\x80" + strings.Repeat("\x02\x00\x10x", 10_000)},
 	} {
@@ -159,7 +159,7 @@ func TestDecodeBodyBombs(t *testing.T) {
 // TestDecodersAreReused: what one body left in a decoder shows in no other.
 func TestDecodersAreReused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	for range 500 {
+	for range 200 {
 		text := strings.Repeat(string(rune('a'+rng.IntN(26))), rng.IntN(5000))
 		encoding, body := "gzip", gzipped(t, text)
 		if rng.IntN(2) == 0 {

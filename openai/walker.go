@@ -53,13 +53,67 @@ func (w *walker) write(p []byte) {
 		case broken:
 			return
 		default:
-			if i = skipSpace(p, i); i < len(p) {
-				w.mark(p[i])
-				i++
+			if i = skipSpace(p, i); i == len(p) {
+				return
 			}
+			if end := w.whole(p, i); end > 0 {
+				i = end
+				continue
+			}
+			w.mark(p[i])
+			i++
 		}
 	}
 }
+
+// whole takes a string without escapes, or a scalar, that lies whole in p, where it lies. 0: there is none at i, and the byte
+// is taken by itself. Almost everything in a stream's events is whole.
+func (w *walker) whole(p []byte, i int) (end int) {
+	switch c := p[i]; {
+	case c == '"' && (w.state == wantKey || w.state == wantValue):
+		stop, _ := stringStop(p, i+1)
+		if stop == len(p) || p[stop] != '"' {
+			return 0
+		}
+		if w.state == wantValue {
+			w.found.str(w.op, w.slot, p[i+1:stop], stop > i+1)
+			w.end()
+			return stop + 1
+		}
+		w.slot = child(w.op, w.open[w.depth-1], p[i+1:stop])
+		if w.state = wantColon; stop+1 < len(p) && p[stop+1] == ':' {
+			w.state = wantValue
+			return stop + 2
+		}
+		return stop + 1
+	case w.state == wantValue && beginsScalar(c):
+		end = i + 1
+		for end < len(p) && inScalarSet[p[end]] {
+			end++
+		}
+		if end == len(p) || end-i > len(w.kept) || !endsScalar(p[end]) {
+			return 0
+		}
+		w.found.scalar(w.slot, p[i:end], false)
+		w.end()
+		return end
+	}
+	return 0
+}
+
+func beginsScalar(c byte) bool {
+	return '0' <= c && c <= '9' || c == 'n' || c == 't' || c == 'f' || c == '-'
+}
+
+// inScalarSet are the bytes of numbers, true, false and null.
+var inScalarSet = func() (set [256]bool) {
+	for _, c := range "0123456789abcdefghijklmnopqrstuvwxyz.-+E" {
+		set[c] = true
+	}
+	return set
+}()
+
+func endsScalar(c byte) bool { return c == ',' || c == '}' || c == ']' || isSpace(c) }
 
 // mark takes a byte between values.
 func (w *walker) mark(c byte) {
@@ -99,7 +153,7 @@ func (w *walker) begin(c byte) {
 		w.beginString(false)
 	case c == '{' || c == '[':
 		w.beginContainer(c)
-	case c == '-' || '0' <= c && c <= '9' || c == 't' || c == 'f' || c == 'n':
+	case beginsScalar(c):
 		w.state, w.length = inScalar, 0
 		w.keep(c)
 	default:
@@ -139,6 +193,10 @@ func (w *walker) skipOver(p []byte, i int) int {
 	for ; i < len(p); i++ {
 		switch p[i] {
 		case '"':
+			if stop, _ := stringStop(p, i+1); stop < len(p) && p[stop] == '"' {
+				i = stop
+				continue
+			}
 			w.beginString(false)
 			return i + 1
 		case '{', '[':
@@ -211,9 +269,9 @@ func (w *walker) keySlot() slot {
 func (w *walker) readScalar(p []byte, i int) int {
 	for ; i < len(p); i++ {
 		switch c := p[i]; {
-		case '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || c == '.' || c == '-' || c == '+' || c == 'E':
+		case inScalarSet[c]:
 			w.keep(c)
-		case c == ',' || c == '}' || c == ']' || isSpace(c):
+		case endsScalar(c):
 			w.found.scalar(w.slot, w.token(), w.length > len(w.kept))
 			w.end()
 			return i
