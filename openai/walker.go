@@ -77,8 +77,7 @@ func (w *walker) whole(p []byte, i int) (end int) {
 		}
 		if w.state == wantValue {
 			w.found.str(w.op, w.slot, p[i+1:stop], stop > i+1)
-			w.end()
-			return stop + 1
+			return w.endWhole(p, stop+1)
 		}
 		w.slot = child(w.op, w.open[w.depth-1], p[i+1:stop])
 		if w.state = wantColon; stop+1 < len(p) && p[stop+1] == ':' {
@@ -95,10 +94,18 @@ func (w *walker) whole(p []byte, i int) (end int) {
 			return 0
 		}
 		w.found.scalar(w.slot, p[i:end], false)
-		w.end()
-		return end
+		return w.endWhole(p, end)
 	}
 	return 0
+}
+
+// endWhole ends a value, and takes the comma behind it.
+func (w *walker) endWhole(p []byte, i int) int {
+	if w.end(); w.state == wantComma && i < len(p) && p[i] == ',' {
+		w.next()
+		i++
+	}
+	return i
 }
 
 func beginsScalar(c byte) bool {
