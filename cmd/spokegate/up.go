@@ -120,7 +120,8 @@ func (s *site) workers(u upFlags) []*child {
 		name := fmt.Sprintf("worker-%d", i+1)
 		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
 			"-doors", u.door.fleetListen, "-join-token-file", s.joinToken, "-drain", u.drain.String(),
-			"-ops", "127.0.0.1:0", "-kafka", u.door.kafka, "-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
+			"-body-limit", strconv.FormatInt(u.door.envoy.BodyLimit, 10), "-ops", "127.0.0.1:0", "-kafka", u.door.kafka,
+			"-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
 		if len(u.attach) > 0 {
 			args = append(args, "-attach", u.attach[i/len(s.endpoints)])
 		} else if u.rates != "" {

@@ -14,66 +14,93 @@ import (
 	"github.com/spokegate/spokegate/worker"
 )
 
+// workerFlags are a shim's whole configuration.
+type workerFlags struct {
+	name, spoke      string
+	endpoint         string
+	listen           string
+	advertise        string
+	doors            string
+	bodyLimit        int64
+	tokenFile        string
+	dir              string
+	drain            time.Duration
+	engine, attach   string
+	models, rates    string
+	ops              string
+	collector, kafka string
+	level            slog.Level
+}
+
+func (w *workerFlags) register(f *flag.FlagSet) {
+	f.StringVar(&w.name, "name", "worker-1", "the worker's `name`, unique in its spoke")
+	f.StringVar(&w.spoke, "spoke", "local", "the spoke's `name`")
+	f.StringVar(&w.endpoint, "endpoint", "", "the `endpoint` of the policy that this worker serves")
+	f.StringVar(&w.listen, "listen", "127.0.0.1:0", "`address` where the door's Envoy reaches this worker")
+	f.StringVar(&w.advertise, "advertise", "", "`ip:port` that doors are told, where it is another than -listen")
+	f.Int64Var(&w.bodyLimit, "body-limit", 64<<20, "largest request body in `bytes`; at least the doors'")
+	f.StringVar(&w.doors, "doors", "", "comma-separated `addresses` of the doors to join: host:port, or unix:PATH")
+	f.StringVar(&w.tokenFile, "join-token-file", "", "`file` with the token to join with")
+	f.StringVar(&w.dir, "dir", ".spokegate", "`folder` for the spool")
+	f.DurationVar(&w.drain, "drain", 30*time.Second, "how long running requests may go on after SIGTERM")
+	f.StringVar(&w.engine, "engine", "sim", "the engine to run: sim")
+	f.StringVar(&w.attach, "attach", "", "`URL` of an OpenAI-compatible engine that runs already, instead of -engine")
+	f.StringVar(&w.models, "model", "", "with -engine sim: comma-separated `names` that it serves; empty: any")
+	f.StringVar(&w.rates, "rates", "", "with -engine sim: rate `file`")
+	f.StringVar(&w.ops, "ops", "", "`address` of /metrics, /healthz and /readyz; with port 0 a free one, written into DIR/run/NAME.ops; empty: none")
+	kafkaFlag(f, &w.kafka)
+	otlpFlag(f, &w.collector)
+	levelFlag(f, &w.level)
+}
+
 // runWorker runs a shim before one engine.
 func runWorker(ctx context.Context, args []string) error {
+	var flags workerFlags
 	f := flag.NewFlagSet("worker", flag.ContinueOnError)
-	name := f.String("name", "worker-1", "the worker's `name`, unique in its spoke")
-	spoke := f.String("spoke", "local", "the spoke's `name`")
-	endpoint := f.String("endpoint", "", "the `endpoint` of the policy that this worker serves")
-	listen := f.String("listen", "127.0.0.1:0", "`address` where the door's Envoy reaches this worker")
-	doors := f.String("doors", "", "comma-separated `addresses` of the doors to join: host:port, or unix:PATH")
-	tokenFile := f.String("join-token-file", "", "`file` with the token to join with")
-	dir := f.String("dir", ".spokegate", "`folder` for the spool")
-	drain := f.Duration("drain", 30*time.Second, "how long running requests may go on after SIGTERM")
-	engine := f.String("engine", "sim", "the engine to run: sim")
-	attach := f.String("attach", "", "`URL` of an OpenAI-compatible engine that runs already, instead of -engine")
-	models := f.String("model", "", "with -engine sim: comma-separated `names` that it serves; empty: any")
-	rates := f.String("rates", "", "with -engine sim: rate `file`")
-	ops := f.String("ops", "", "`address` of /metrics, /healthz and /readyz; with port 0 a free one, written into DIR/run/NAME.ops; empty: none")
-	var collector, kafka string
-	kafkaFlag(f, &kafka)
-	otlpFlag(f, &collector)
-	var level slog.Level
-	levelFlag(f, &level)
+	flags.register(f)
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	if *endpoint == "" || *doors == "" {
+	if flags.endpoint == "" || flags.doors == "" {
 		return errors.New("-endpoint and -doors are required")
 	}
-	token, err := readToken(*tokenFile)
+	token, err := readToken(flags.tokenFile)
 	if err != nil {
 		return err
 	}
-	run := filepath.Join(*dir, "run")
+	return serveWorker(ctx, flags, token, newLog(os.Stderr, flags.level, "worker", flags.name))
+}
+
+// serveWorker builds a shim, runs it to the end of its drain, and closes its journal.
+func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog.Logger) error {
+	run := filepath.Join(flags.dir, "run")
 	if err := os.MkdirAll(run, 0o700); err != nil {
 		return err
 	}
-	log := newLog(os.Stderr, level, "worker", *name)
 	reg := newRegistry()
-	e, err := newEngine(*engine, *attach, worker.SimConfig{
-		Folder: filepath.Join(run, "engine-"+*name), Models: splitNames(*models), RatesFile: *rates, Log: log})
+	e, err := newEngine(flags.engine, flags.attach, worker.SimConfig{
+		Folder: filepath.Join(run, "engine-"+flags.name), Models: splitNames(flags.models), RatesFile: flags.rates, Log: log})
 	if err != nil {
 		return err
 	}
-	journal, err := openJournal(*dir, "worker/"+*name, kafka, reg, log)
+	journal, err := openJournal(flags.dir, "worker/"+flags.name, flags.kafka, reg, log)
 	if err != nil {
 		return err
 	}
-	traces, err := newTracing(ctx, collector, "worker", *name, *spoke, log)
+	traces, err := newTracing(ctx, flags.collector, "worker", flags.name, flags.spoke, log)
 	if err != nil {
 		return err
 	}
 	w, err := worker.New(worker.Config{
-		Name: *name, Spoke: *spoke, Endpoint: *endpoint, Listen: *listen, Doors: splitNames(*doors), JoinToken: token,
-		Engine: e, Journal: journal.spool, DrainTimeout: *drain, Registerer: reg, Tracer: traces.tracer, Log: log,
+		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Listen: flags.listen, Advertise: flags.advertise,
+		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	err = runWithOps(ctx, w.Run, func(ctx context.Context) error {
-		h := workerHealth{status: w.Status, journal: journal.note, doors: splitNames(*doors)}
-		return workerOps(ctx, *ops, filepath.Join(run, *name+".ops"), reg, h, log)
+		h := workerHealth{status: w.Status, journal: journal.note, doors: splitNames(flags.doors)}
+		return workerOps(ctx, flags.ops, filepath.Join(run, flags.name+".ops"), reg, h, log)
 	})
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEveryFlagIsDocumented: docs/operating.md has each flag of a role in that role's table, and no other.
+func TestEveryFlagIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, up, worker := flag.NewFlagSet("door", 0), flag.NewFlagSet("up", 0), flag.NewFlagSet("worker", 0)
+	new(doorFlags).register(door)
+	new(upFlags).register(up)
+	new(workerFlags).register(worker)
+	for head, want := range map[string]func(name string) bool{
+		"| flag of `door` |":     func(name string) bool { return door.Lookup(name) != nil },
+		"| flag of `up` alone |": func(name string) bool { return up.Lookup(name) != nil && door.Lookup(name) == nil },
+		"| flag of `worker` |":   func(name string) bool { return worker.Lookup(name) != nil },
+	} {
+		_, table, found := strings.Cut(string(text), head)
+		if !found {
+			t.Errorf("there is no table %q", head)
+			continue
+		}
+		table, _, _ = strings.Cut(table, "\n\n")
+		var told []string
+		for line := range strings.Lines(table) {
+			first, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+			for _, m := range regexp.MustCompile("`-([a-z-]+)`").FindAllStringSubmatch(first, -1) {
+				told = append(told, m[1])
+			}
+		}
+		for _, fs := range []*flag.FlagSet{door, up, worker} {
+			fs.VisitAll(func(f *flag.Flag) {
+				if want(f.Name) && !slices.Contains(told, f.Name) {
+					t.Errorf("%s lacks -%s: %s", head, f.Name, f.Usage)
+				}
+			})
+		}
+		for _, name := range told {
+			if !want(name) {
+				t.Errorf("%s has -%s, which is no such flag", head, name)
+			}
+		}
+	}
+}
