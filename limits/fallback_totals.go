@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -17,7 +18,8 @@ type ledger struct {
 
 	mu    sync.Mutex
 	known map[totalKey]int64
-	owed  bool // there is something known that the primary may not have heard
+	day   int64 // of the last forgetting
+	owed  bool  // there is something known that the primary may not have heard
 }
 
 type totalKey struct {
@@ -28,10 +30,14 @@ type totalKey struct {
 
 func (t *Total) key() totalKey { return totalKey{t.ID, t.Kind, t.Start.Unix()} }
 
-// note takes totals in place of those known.
-func (l *ledger) note(ts []Total) {
+// note takes totals in place of those known. With a new day it forgets what is over.
+func (l *ledger) note(now time.Time, ts []Total) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if c := calendarOf(now); c[Day].start != l.day {
+		l.day = c[Day].start
+		maps.DeleteFunc(l.known, func(k totalKey, _ int64) bool { return k.start < c[k.kind.span()].start })
+	}
 	for i := range ts {
 		l.known[ts[i].key()] = ts[i].Used
 	}
@@ -47,17 +53,12 @@ func (l *ledger) raise(ts []Total) {
 	l.owed = true
 }
 
-// current gives all that is known of the current day and month, and forgets the others.
-func (l *ledger) current(now time.Time) []Total {
+// all gives what is known.
+func (l *ledger) all() []Total {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := calendarOf(now)
 	ts := make([]Total, 0, len(l.known))
 	for k, used := range l.known {
-		if k.start < c[k.kind.span()].start {
-			delete(l.known, k)
-			continue
-		}
 		ts = append(ts, Total{ID: k.id, Kind: k.kind, Start: time.Unix(k.start, 0).UTC(), Used: used})
 	}
 	return ts
@@ -107,7 +108,7 @@ func (f *Fallback) rebuild(ctx context.Context, now time.Time) error {
 	memory := f.primary.Memory()
 	lost := l.memory != "" && memory != l.memory
 	if !lost {
-		l.note(l.read)
+		l.note(now, l.read)
 	}
 	l.read = nil
 	owed := l.isOwed()
@@ -138,7 +139,7 @@ func (f *Fallback) giveBack(ctx context.Context, now time.Time) error {
 		}
 		next = following
 	}
-	known := f.ledger.current(now)
+	known := f.ledger.all() // those that are over are ignored
 	for len(known) > 0 {
 		n := min(totalsLen, len(known))
 		if err := f.primary.Raise(ctx, now, known[:n]); err != nil {

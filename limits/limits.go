@@ -175,8 +175,6 @@ func holdOf(ask Ask, now time.Time) Hold {
 	return h
 }
 
-func leaseIDs(ls []policy.Limit) []string { return holdOf(Ask{Limits: ls}, time.Time{}).Leases }
-
 // countHeld is how many leases, and how many limits with quotas, an admission under these limits holds.
 func countHeld(ls []policy.Limit) (leases, quotas int) {
 	for i := range ls {
