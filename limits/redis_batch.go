@@ -8,23 +8,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// atOnce is how many batches of asks are on their way at once: while Redis works on one, the next is written.
-	atOnce = 2
-	// askBatch bounds a batch, so that the first in it need not wait for many others.
-	askBatch = 64
-)
+// askBatch bounds a batch, so that the first in it need not wait for many others.
+const askBatch = 64
 
-// asks brings questions to Redis. One that finds nothing on its way goes at once. Those that come while atOnce batches are on
-// their way wait, and go together in one pipeline, brought by the one of them that came first: many callers at once cost Redis
-// and the door few reads and writes of sockets, and a single caller no change of goroutine.
+// asks brings questions to Redis. One that finds nothing on its way goes at once. Those that come while others are on their way
+// wait, and go together in one pipeline, brought by the one of them that came first: many callers at once cost Redis and the
+// door few reads and writes of sockets, and a single caller no change of goroutine.
 type asks struct {
 	client  redis.UniversalClient
 	script  *redis.Script
 	timeout time.Duration
 
 	mu      sync.Mutex
-	running int
+	busy    bool // something is on its way
 	waiting []*asker
 	late    sync.WaitGroup // those whose caller has left and who may have to bring a batch
 }
@@ -46,8 +42,8 @@ func (a *asks) ask(ctx context.Context, c call) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	a.mu.Lock()
-	if a.running < atOnce {
-		a.running++
+	if !a.busy {
+		a.busy = true
 		a.mu.Unlock()
 		defer a.next()
 		return a.script.Run(ctx, a.client, c.keys, c.args...).Text()
@@ -93,7 +89,7 @@ func (a *asks) next() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.waiting) == 0 {
-		a.running--
+		a.busy = false
 		return
 	}
 	n := min(askBatch, len(a.waiting))

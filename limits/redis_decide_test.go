@@ -21,11 +21,12 @@ import (
 
 // TestRedisDecidesAsDecide lives through random histories, with limits that change from ask to ask, in Redis and in memory,
 // whose judgement is Decide. Every number of every answer must be the same.
-func TestRedisDecidesAsDecide(t *testing.T) {
-	server := limitstest.StartRedis(t)
+func TestRedisDecidesAsDecide(t *testing.T) { decidesAsDecide(t, limitstest.StartRedis(t).URL()) }
+
+func decidesAsDecide(t *testing.T, url string) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			r := newRedis(t, limits.RedisConfig{URL: server.URL(), LeaseTTL: time.Minute, Timeout: patient})
+			r := newRedis(t, limits.RedisConfig{URL: url, LeaseTTL: time.Minute, Timeout: patient})
 			r.GoByNow()
 			h := &history{t: t, rand: rand.New(rand.NewPCG(seed, 5)), now: start,
 				redis: waiting{r}, memory: limits.NewMemory(limits.MemoryConfig{LeaseTTL: time.Minute})}

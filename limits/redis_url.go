@@ -2,6 +2,7 @@ package limits
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -15,64 +16,115 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-const urlForms = "want redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://… for TLS, or unix:///PATH/TO/SOCKET"
+const urlForms = "want redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://… for TLS, unix:///PATH/TO/SOCKET, " +
+	"or for a cluster redis://HOST:PORT,HOST:PORT… or redis://HOST:PORT?cluster=true"
 
-// ParseRedisURL reads where Redis is. Its error is one sentence, and never has the URL in it, which may hold a password.
-func ParseRedisURL(s string) (*redis.Options, error) {
-	u, err := url.Parse(s)
-	if err != nil { // it quotes what it does not like
-		return nil, fmt.Errorf("redis URL: malformed (special characters in a user or password must be percent-encoded); %s", urlForms)
+// ParseRedisURL reads where Redis is: one server, or some nodes of a cluster, which tell of the others. Its error is one
+// sentence, and never has the URL in it, which may hold a password.
+func ParseRedisURL(s string) (*redis.UniversalOptions, error) {
+	o, err := parseRedisURL(s)
+	if err != nil {
+		return nil, fmt.Errorf("redis URL: %w; %s", err, urlForms)
 	}
-	o := &redis.Options{Username: u.User.Username()}
-	o.Password, _ = u.User.Password()
-	switch {
-	case u.RawQuery != "" || u.Fragment != "" || u.Opaque != "":
-		return nil, fmt.Errorf("redis URL: nothing may follow the path; %s", urlForms)
-	case u.Scheme == "redis" || u.Scheme == "rediss":
-		return checked(o, tcp(o, u))
-	case u.Scheme == "unix":
-		return checked(o, unix(o, u))
-	case u.Scheme == "":
-		return nil, fmt.Errorf("redis URL: it has no scheme; %s", urlForms)
-	}
-	return nil, fmt.Errorf("redis URL: unknown scheme; %s", urlForms)
+	return o, nil
 }
 
-func tcp(o *redis.Options, u *url.URL) error {
+func parseRedisURL(s string) (*redis.UniversalOptions, error) {
+	first, others := splitHosts(s)
+	u, err := url.Parse(first)
+	if err != nil { // it quotes what it does not like
+		return nil, errors.New("malformed (special characters in a user or password must be percent-encoded)")
+	}
+	o := &redis.UniversalOptions{Username: u.User.Username(), IsClusterMode: len(others) > 0 || u.RawQuery == "cluster=true"}
+	o.Password, _ = u.User.Password()
+	switch {
+	case u.RawQuery != "" && u.RawQuery != "cluster=true" || u.Fragment != "" || u.Opaque != "":
+		return nil, errors.New("nothing but ?cluster=true may follow the path")
+	case u.Scheme == "redis" || u.Scheme == "rediss":
+		return o, tcp(o, u, others)
+	case u.Scheme == "unix" && o.IsClusterMode:
+		return nil, errors.New("a cluster has no socket")
+	case u.Scheme == "unix":
+		return o, unix(o, u)
+	case u.Scheme == "":
+		return nil, errors.New("it has no scheme")
+	}
+	return nil, errors.New("unknown scheme")
+}
+
+// splitHosts takes all but the first host out of a URL.
+func splitHosts(s string) (first string, others []string) {
+	begin := strings.Index(s, "://") + len("://")
+	if begin < len("://") {
+		return s, nil
+	}
+	end := len(s)
+	if i := strings.IndexAny(s[begin:], "/?#"); i >= 0 {
+		end = begin + i
+	}
+	begin += strings.LastIndex(s[begin:end], "@") + 1
+	hosts := strings.Split(s[begin:end], ",")
+	return s[:begin] + hosts[0] + s[end:], hosts[1:]
+}
+
+func tcp(o *redis.UniversalOptions, u *url.URL, others []string) error {
+	addr, err := address(u)
+	if err != nil {
+		return err
+	}
+	o.Addrs = []string{addr}
+	for _, host := range others {
+		other, err := url.Parse("redis://" + host)
+		if err != nil || other.Host != host {
+			return errors.New("one of the hosts is malformed")
+		}
+		if addr, err = address(other); err != nil {
+			return err
+		}
+		o.Addrs = append(o.Addrs, addr)
+	}
+	if u.Scheme == "rediss" {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} // the client fills in the name of each server
+	}
+	db := strings.Trim(u.Path, "/")
+	if db == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(db, 10, 16)
+	if err != nil {
+		return errors.New("the database is not a number")
+	}
+	if o.IsClusterMode && n > 0 {
+		return errors.New("a cluster has no database but 0")
+	}
+	o.DB = int(n)
+	return nil
+}
+
+func address(u *url.URL) (string, error) {
 	host, port := u.Hostname(), u.Port()
 	if host == "" {
-		return fmt.Errorf("redis URL: it names no host; %s", urlForms)
+		return "", errors.New("it names no host")
 	}
 	if port == "" {
 		port = "6379"
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("redis URL: the port is not a number from 1 to 65535; %s", urlForms)
+		return "", errors.New("the port is not a number from 1 to 65535")
 	}
-	o.Network, o.Addr = "tcp", net.JoinHostPort(host, port)
-	if u.Scheme == "rediss" {
-		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
-	}
-	if db := strings.Trim(u.Path, "/"); db != "" {
-		n, err := strconv.ParseUint(db, 10, 16)
-		if err != nil {
-			return fmt.Errorf("redis URL: the database is not a number; %s", urlForms)
-		}
-		o.DB = int(n)
-	}
-	return nil
+	return net.JoinHostPort(host, port), nil
 }
 
-func unix(o *redis.Options, u *url.URL) error {
+func unix(o *redis.UniversalOptions, u *url.URL) error {
 	if u.Host != "" || !path.IsAbs(u.Path) || path.Clean(u.Path) == "/" {
-		return fmt.Errorf("redis URL: the path of a socket must be absolute: three slashes after unix:; %s", urlForms)
+		return errors.New("the path of a socket must be absolute: three slashes after unix:")
 	}
-	o.Network, o.Addr = "unix", u.Path
+	o.Addrs = []string{u.Path}
 	return nil
 }
 
-// dial makes a client that answers or fails in time: no retries (the limiter has its own way to go on), and every wait
-// bounded. It connects when it is first used.
+// dial makes a client that answers or fails in time: no retries (the limiter has its own way to go on) but those that follow a
+// cluster's slots to where they went, and every wait bounded. It connects when it is first used.
 func dial(rawURL string, timeout time.Duration) (redis.UniversalClient, error) {
 	o, err := ParseRedisURL(rawURL)
 	if err != nil {
@@ -86,13 +138,8 @@ func dial(rawURL string, timeout time.Duration) (redis.UniversalClient, error) {
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	logging.Disable() // it would write lines of its own to stderr; whatever fails is returned to us
-	return redis.NewClient(o), nil
-}
-
-// checked gives nothing beside an error.
-func checked(o *redis.Options, err error) (*redis.Options, error) {
-	if err != nil {
-		return nil, err
+	if o.IsClusterMode {
+		return redis.NewClusterClient(o.Cluster()), nil
 	}
-	return o, nil
+	return redis.NewClient(o.Simple()), nil
 }

@@ -1,6 +1,7 @@
 package limits_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 
@@ -9,22 +10,27 @@ import (
 
 func TestParseRedisURL(t *testing.T) {
 	for _, c := range []struct {
-		url, network, addr, user string
-		db                       int
-		tls                      bool
+		url, addrs, user string
+		db               int
+		tls, cluster     bool
 	}{
-		{url: "redis://localhost", network: "tcp", addr: "localhost:6379"},
-		{url: "redis://10.0.0.1:7000/3", network: "tcp", addr: "10.0.0.1:7000", db: 3},
-		{url: "rediss://door:se%20cret@[::1]:6380/", network: "tcp", addr: "[::1]:6380", user: "door", tls: true},
-		{url: "unix:///run/redis.sock", network: "unix", addr: "/run/redis.sock"},
+		{url: "redis://localhost", addrs: "localhost:6379"},
+		{url: "redis://10.0.0.1:7000/3", addrs: "10.0.0.1:7000", db: 3},
+		{url: "rediss://door:se%20cret@[::1]:6380/", addrs: "[::1]:6380", user: "door", tls: true},
+		{url: "unix:///run/redis.sock", addrs: "/run/redis.sock"},
+		{url: "unix:///run/a,b@c.sock", addrs: "/run/a,b@c.sock"},
+		{url: "redis://a:7000,b,[::1]:7002", addrs: "a:7000 b:6379 [::1]:7002", cluster: true},
+		{url: "rediss://u:x%2C@a:7000,b:7001/0", addrs: "a:7000 b:7001", user: "u", tls: true, cluster: true},
+		{url: "redis://a:7000?cluster=true", addrs: "a:7000", cluster: true},
+		{url: "redis://a,b/?cluster=true", addrs: "a:6379 b:6379", cluster: true},
 	} {
 		o, err := limits.ParseRedisURL(c.url)
 		if err != nil {
 			t.Errorf("%s: %v", c.url, err)
 			continue
 		}
-		if o.Network != c.network || o.Addr != c.addr || o.Username != c.user || o.DB != c.db || (o.TLSConfig != nil) != c.tls {
-			t.Errorf("%s: %s %s, user %q, db %d, TLS %v", c.url, o.Network, o.Addr, o.Username, o.DB, o.TLSConfig != nil)
+		if strings.Join(o.Addrs, " ") != c.addrs || o.Username != c.user || o.DB != c.db || (o.TLSConfig != nil) != c.tls || o.IsClusterMode != c.cluster {
+			t.Errorf("%s: %s, user %q, db %d, TLS %v, cluster %v", c.url, o.Addrs, o.Username, o.DB, o.TLSConfig != nil, o.IsClusterMode)
 		}
 	}
 	if o, err := limits.ParseRedisURL("redis://:p%40ss@h"); err != nil || o.Password != "p@ss" {
@@ -35,7 +41,7 @@ func TestParseRedisURL(t *testing.T) {
 func TestParseRedisURLRefuses(t *testing.T) {
 	for url, want := range map[string]string{
 		"":                          "no scheme",
-		"localhost:6379":            "nothing may follow", // localhost is the scheme of that
+		"localhost:6379":            "may follow", // localhost is the scheme of that
 		"/run/redis.sock":           "no scheme",
 		"http://h":                  "unknown scheme",
 		"redis://":                  "names no host",
@@ -45,7 +51,15 @@ func TestParseRedisURLRefuses(t *testing.T) {
 		"redis://h:port":            "malformed",
 		"redis://h/x":               "database",
 		"redis://h/1/2":             "database",
-		"redis://h?db=1":            "nothing may follow",
+		"redis://h?db=1":            "may follow",
+		"redis://h?cluster=yes":     "may follow",
+		"redis://h,":                "names no host",
+		"redis://h,i:0":             "port",
+		"redis://h,i:x":             "malformed",
+		"redis://h,i:1:sesame":      "malformed",
+		"redis://h,i/1":             "no database but 0",
+		"redis://h/1?cluster=true":  "no database but 0",
+		"unix:///s?cluster=true":    "no socket",
 		"unix://run/redis.sock":     "absolute",
 		"unix:///":                  "absolute",
 		"redis://u:sesame#x@h":      "malformed",
@@ -73,15 +87,21 @@ func TestParseRedisURLRefuses(t *testing.T) {
 // Wherever a password stands in what is given, no error tells it.
 func FuzzParseRedisURL(f *testing.F) {
 	for _, s := range [][2]string{{"redis://u:", "@h"}, {"redis://:", ""}, {"redis://h:", "/0"}, {"redis://u:%", "%zz@h"}, {"", "@h:1"},
-		{"redis://h/", ""}, {"unix://", "/s"}, {"rediss://u:p@[", "]:1/2"}, {"redis://h?", ""}} {
+		{"redis://h/", ""}, {"unix://", "/s"}, {"rediss://u:p@[", "]:1/2"}, {"redis://h?", ""}, {"redis://a,", ",b"},
+		{"redis://u:", "@a:1,b:2"}, {"redis://a:", ",b?cluster=true"}} {
 		f.Add(s[0], s[1])
 	}
 	f.Fuzz(func(t *testing.T, before, after string) {
 		const password = "Se5ame"
 		o, err := limits.ParseRedisURL(before + password + after)
 		if err == nil {
-			if o.Addr == "" || o.Network != "tcp" && o.Network != "unix" {
-				t.Errorf("%q is taken as %s %q", before+password+after, o.Network, o.Addr)
+			for _, addr := range o.Addrs {
+				if host, port, err := net.SplitHostPort(addr); addr[0] != '/' && (err != nil || host == "" || port == "") {
+					t.Errorf("%q is taken as %q", before+password+after, addr)
+				}
+			}
+			if len(o.Addrs) == 0 {
+				t.Errorf("%q is taken as nothing", before+password+after)
 			}
 			return
 		}

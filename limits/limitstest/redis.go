@@ -23,12 +23,19 @@ type Redis struct {
 	Socket string // path
 	Addr   string // 127.0.0.1:PORT
 
-	t   testing.TB
-	cmd *exec.Cmd
+	t    testing.TB
+	cmd  *exec.Cmd
+	more []string // arguments
 }
 
 // StartRedis starts one. A machine without redis-server fails the test: what is promised of Redis is shown on Redis.
 func StartRedis(t testing.TB) *Redis {
+	t.Helper()
+	return startRedis(t, func() ([]string, error) { return nil, nil })
+}
+
+// startRedis starts one with more arguments, made anew for each try.
+func startRedis(t testing.TB, more func() ([]string, error)) *Redis {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal("redis-server is not on PATH; run test/setup/redis.sh, or install Redis 7 or newer")
@@ -44,6 +51,9 @@ func StartRedis(t testing.TB) *Redis {
 	})
 	for range 10 { // the free port may be taken meanwhile
 		if r.Addr, err = freeAddr(); err != nil {
+			t.Fatal(err)
+		}
+		if r.more, err = more(); err != nil {
 			t.Fatal(err)
 		}
 		if err = r.start(); err == nil {
@@ -68,8 +78,8 @@ func (r *Redis) URL() string { return "unix://" + r.Socket }
 // start returns when it takes connections.
 func (r *Redis) start() error {
 	_, port, _ := net.SplitHostPort(r.Addr)
-	r.cmd = exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--unixsocket", r.Socket,
-		"--save", "", "--appendonly", "no", "--dir", filepath.Dir(r.Socket), "--daemonize", "no")
+	r.cmd = exec.Command("redis-server", append([]string{"--bind", "127.0.0.1", "--port", port, "--unixsocket", r.Socket,
+		"--save", "", "--appendonly", "no", "--dir", filepath.Dir(r.Socket), "--daemonize", "no"}, r.more...)...)
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err
