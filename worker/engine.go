@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
@@ -65,6 +66,7 @@ func newTransport(dial dialer) *http.Transport {
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    1024,
+		IdleConnTimeout:        4 * time.Second, // uvicorn, which most engines run in, closes after 5
 		MaxResponseHeaderBytes: 64 << 10,
 		ReadBufferSize:         16 << 10,
 		WriteBufferSize:        8 << 10,

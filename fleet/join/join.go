@@ -6,6 +6,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -49,6 +50,8 @@ type Server struct {
 	Beat time.Duration // how often a shim reports; DefaultBeat when zero
 	Log  *slog.Logger  // slog.Default() when nil
 
+	queue int // for tests; 0: queueMost
+
 	mu    sync.Mutex
 	shims map[string]map[*outbox]struct{} // by endpoint
 }
@@ -76,7 +79,7 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 		return refusal(err)
 	}
 	defer leave()
-	out := newOutbox()
+	out := newOutbox(cmp.Or(s.queue, queueMost))
 	defer s.register(w.Endpoint, out)()
 	go s.tell(stream, out)
 	log := s.log().With("worker", w.Name, "endpoint", w.Endpoint, "addr", w.Addr)

@@ -12,18 +12,19 @@ const queueMost = 8192
 
 // outbox holds what is to be sent to one shim.
 type outbox struct {
+	most  int
 	mu    sync.Mutex
 	queue []*workerv1.JoinResponse
 	ready chan struct{} // has one element while there is something to take
 }
 
-func newOutbox() *outbox { return &outbox{ready: make(chan struct{}, 1)} }
+func newOutbox(most int) *outbox { return &outbox{most: most, ready: make(chan struct{}, 1)} }
 
 // put never blocks; false: there is no room.
 func (o *outbox) put(m *workerv1.JoinResponse) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.queue) == queueMost {
+	if len(o.queue) == o.most {
 		return false
 	}
 	o.queue = append(o.queue, m)
