@@ -24,15 +24,16 @@ type caller struct {
 	body []byte // decoded; only until the answer is made
 	// What the body asks for, once it is permitted, and the model that it goes to: another one where an alias was asked for.
 	asked, model *policy.Model
+	held         bool // the answer is held back, and has its place
 }
 
 func (c caller) refused(e *openai.Error) answer {
-	return answer{op: c.op, key: c.key, model: c.model, refusal: e}
+	return answer{op: c.op, key: c.key, model: c.model, refusal: e, held: c.held}
 }
 
 // head answers on headers alone: it refuses what is hopeless before Envoy buffers a large body, and counts nothing.
-func (s *Server) head(ctx context.Context, q question) answer {
-	c, refusal := s.identify(ctx, q)
+func (s *Server) head(q question) answer {
+	c, refusal := s.identify(q)
 	if refusal != nil {
 		return c.refused(refusal)
 	}
@@ -50,7 +51,7 @@ func (s *Server) head(ctx context.Context, q question) answer {
 
 // admit decides on the whole request, in the order in which a mistake should be told: who, what, how much, where.
 func (s *Server) admit(ctx context.Context, q question) answer {
-	c, refusal := s.identify(ctx, q)
+	c, refusal := s.identify(q)
 	switch {
 	case refusal != nil:
 		return c.refused(refusal)
@@ -76,7 +77,7 @@ func (s *Server) admit(ctx context.Context, q question) answer {
 }
 
 // identify finds out who calls what. The key comes first: without one, nothing is told about paths.
-func (s *Server) identify(ctx context.Context, q question) (caller, *openai.Error) {
+func (s *Server) identify(q question) (caller, *openai.Error) {
 	op, arg, wrongPath := openai.Route(q.method, q.path())
 	c := caller{op: op, arg: arg, snap: s.Policy.Load()}
 	switch {
@@ -87,7 +88,9 @@ func (s *Server) identify(ctx context.Context, q question) (caller, *openai.Erro
 	}
 	now, reason := s.Now(), ""
 	if c.key, reason = s.prove(c.snap, q, now); reason != "" {
-		return c, s.disproved(ctx, q, reason, now)
+		var refusal *openai.Error
+		refusal, c.held = s.disproved(q, reason, now)
+		return c, refusal
 	}
 	if !within(c.key.Networks, q.address()) {
 		s.metrics.credentials.WithLabelValues(wrongNetwork).Inc()

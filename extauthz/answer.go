@@ -1,12 +1,9 @@
 package extauthz
 
 import (
-	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -40,50 +37,21 @@ type answer struct {
 
 	// Where passes is false: an error, or a body that the door itself answers with.
 	refusal  *openai.Error
+	held     bool // it is held back, and has its place
 	local    []byte
 	unserved string // admitted, but refused all the same: why no worker takes it
 
-	// The limit that binds, on both.
-	standing *limits.Standing
+	// On both: the limits on requests and on tokens that bind, and which of the two is the stricter.
+	requests, tokens, binding *limits.Standing
 }
 
 // pass lets a request through to the next step; by itself it admits nothing (RBAC demands a context).
 func pass() answer { return answer{passes: true} }
 
-// limited words a limiter's refusal.
-func (c caller) limited(d limits.Decision) answer {
-	b := d.Binding()
-	if b == nil { // a limiter that refuses and cannot say why
-		return c.refused(openai.Unavailable("limits cannot be checked at the moment", time.Second))
-	}
-	msg := fmt.Sprintf("Limit reached: %s. Try again in %v.", b, b.RetryAfter.Round(time.Millisecond))
-	e := openai.RateLimited(msg, b.RetryAfter)
-	if b.Kind == limits.Concurrency {
-		e = openai.ConcurrencyLimited(msg, b.RetryAfter)
-	}
-	a := c.refused(e)
-	a.standing = b
+// standing adds how the limits stand, on requests and on tokens.
+func (a answer) standing(d limits.Decision) answer {
+	a.requests, a.tokens, a.binding = d.Requests, d.Tokens, d.Binding()
 	return a
-}
-
-// listModels answers /v1/models and /v1/models/ID from the policy, without a flight.
-func listModels(c caller) answer {
-	allowed := c.snap.Models(c.key)
-	if c.arg == "" {
-		names := make([]string, len(allowed))
-		for i, m := range allowed {
-			names[i] = m.Name
-		}
-		return answer{op: c.op, local: openai.ModelList(names, 0)}
-	}
-	model := c.snap.Model(c.arg)
-	switch {
-	case model == nil:
-		return c.refused(openai.ModelNotFound(c.arg))
-	case !slices.Contains(allowed, model):
-		return c.refused(openai.ModelNotAllowed(c.arg))
-	}
-	return answer{op: c.op, local: openai.ModelObject(model.Name, 0)}
 }
 
 // code is the decision's name in metrics: "admitted", "head", "local", or the error's code.
@@ -112,7 +80,7 @@ func (a answer) ok() *authv3.CheckResponse {
 	ok := &authv3.OkHttpResponse{}
 	if a.admission != "" {
 		ok.Headers = append(ok.Headers, header(envoy.ContextHeader, a.context), header(envoy.EndpointHeader, envoy.ClusterName(a.endpoint)))
-		ok.ResponseHeadersToAdd = limitHeaders(a.standing)
+		ok.ResponseHeadersToAdd = a.limitHeaders()
 		if n := len(a.workers); n > 0 {
 			ok.Headers = append(ok.Headers, header(envoy.MaxRetriesHeader, strconv.Itoa(n-1)))
 		}
@@ -150,20 +118,23 @@ func (a answer) denied() *authv3.CheckResponse {
 		Status: &rpcstatus.Status{Code: int32(codes.PermissionDenied)},
 		HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{
 			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(status)},
-			Headers: append(headers, limitHeaders(a.standing)...),
+			Headers: append(headers, a.limitHeaders()...),
 			Body:    string(body),
 		}},
 	}
 }
 
-func limitHeaders(s *limits.Standing) []*corev3.HeaderValueOption {
-	if s == nil {
-		return nil
+func (a answer) limitHeaders() (out []*corev3.HeaderValueOption) {
+	add := func(kind string, s *limits.Standing) {
+		if s == nil {
+			return
+		}
+		for _, h := range openai.RateLimitHeaders(kind, s.Max, s.Remaining, s.Reset) {
+			out = append(out, header(h.Name, h.Value))
+		}
 	}
-	var out []*corev3.HeaderValueOption
-	for _, h := range openai.RateLimitHeaders("requests", s.Max, s.Remaining, s.Reset) {
-		out = append(out, header(h.Name, h.Value))
-	}
+	add("requests", a.requests)
+	add("tokens", a.tokens)
 	return out
 }
 

@@ -4,177 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 
-	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
-	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/limits"
-	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router"
 )
-
-const policyText = `
-models:
-  - {name: cheap, endpoint: large}
-  - {name: dear, endpoint: large}
-endpoints:
-  - {name: large, allow_fields: [priority]}
-teams:
-  - {name: t1, models: [cheap], limits: [{concurrency: 2}]}
-  - {name: boundless, models: [cheap]}
-keys:
-  - {id: k1, team: t1, sha256: KEY}
-  - {id: k2, team: t1, sha256: REVOKED, revoked: true}
-  - {id: k4, team: boundless, sha256: BOUNDLESS}
-  - {id: k3, team: t1, sha256: EXPIRED, expires: 2020-01-01T00:00:00Z}
-`
-
-// pickerFunc stands for the picker, which has tests of its own.
-type pickerFunc func() (router.Choice, error)
-
-func (f pickerFunc) Pick(context.Context, time.Time, string, *openai.Request, []byte) (router.Choice, error) {
-	return f()
-}
-
-type records []*usagev1.Record
-
-var recording sync.Mutex
-
-func (r *records) Append(rec *usagev1.Record) {
-	recording.Lock()
-	defer recording.Unlock()
-	*r = append(*r, rec)
-}
-
-type gate struct {
-	*Server
-	key, revoked, expired string
-	boundless             string // a key without limits
-	records               *records
-	limiter               *limits.Memory
-	verifier              *identity.Verifier
-}
-
-func newGate(t *testing.T) *gate {
-	t.Helper()
-	g := &gate{records: &records{}, limiter: limits.NewMemory(limits.MemoryConfig{}), verifier: identity.NewVerifier("large")}
-	text := policyText
-	for name, secret := range map[string]*string{"KEY": &g.key, "REVOKED": &g.revoked, "EXPIRED": &g.expired, "BOUNDLESS": &g.boundless} {
-		s, h := identity.NewKey()
-		*secret = s
-		text = strings.ReplaceAll(text, "sha256: "+name, `sha256: "`+h.String()+`"`)
-	}
-	set, err := policy.Parse("test", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	snap, err := policy.Compile(set, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	current := &policy.Current{}
-	current.Store(snap)
-	minter, err := identity.NewMinter("door-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.verifier.SetKey("door-1", minter.PublicKey())
-	g.Server = New(Config{
-		Policy: current, Limiter: g.limiter, Minter: minter, BodyLimit: 1 << 20, Now: time.Now,
-		Flights:    flight.New(flight.Config{Limiter: g.limiter, Journal: g.records}),
-		Picker:     pickerFunc(func() (router.Choice, error) { return router.Choice{Addrs: []string{"10.0.0.1:1", "10.0.0.2:1"}}, nil }),
-		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-	})
-	return g
-}
-
-// change is what a test does to a good request.
-type change func(*authv3.AttributeContext_HttpRequest)
-
-// ask is a good request, with what the options change.
-func (g *gate) ask(t *testing.T, ctx context.Context, opts ...change) (*authv3.CheckResponse, error) {
-	t.Helper()
-	h := &authv3.AttributeContext_HttpRequest{
-		Method: "POST", Path: "/v1/chat/completions", RawBody: []byte(`{"model":"cheap","messages":[]}`),
-		Headers: map[string]string{"x-request-id": "r-1", "authorization": "Bearer " + g.key, "content-type": "application/json"},
-	}
-	for _, o := range opts {
-		o(h)
-	}
-	return g.over(t, ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: h}}})
-}
-
-// over asks by the wire form, and spoils that as soon as the answer is there: nobody may have kept any of it.
-func (g *gate) over(t *testing.T, ctx context.Context, req *authv3.CheckRequest) (*authv3.CheckResponse, error) {
-	t.Helper()
-	wire, err := proto.Marshal(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &Request{}
-	if err := r.FromWire(mem.BufferSlice{mem.SliceBuffer(wire)}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		r.Free()
-		spoil(wire)
-	}()
-	return g.Check(ctx, r)
-}
-
-func spoil(b []byte) {
-	for i := range b {
-		b[i] = 0xDB
-	}
-}
-
-func set(name, value string) change {
-	return func(h *authv3.AttributeContext_HttpRequest) { h.Headers[name] = value }
-}
-
-func body(text string) change {
-	return func(h *authv3.AttributeContext_HttpRequest) { h.RawBody = []byte(text) }
-}
-
-func at(method, path string) change {
-	return func(h *authv3.AttributeContext_HttpRequest) { h.Method, h.Path = method, path }
-}
-
-func head() context.Context {
-	return metadata.NewIncomingContext(context.Background(), metadata.Pairs(envoy.CheckKey, envoy.CheckHead))
-}
-
-// denial asserts a refusal in OpenAI's words.
-func denial(t *testing.T, resp *authv3.CheckResponse, status int, code string) {
-	t.Helper()
-	d := resp.GetDeniedResponse()
-	if d == nil || resp.GetStatus().GetCode() == int32(codes.OK) {
-		t.Fatalf("not denied: %v", resp)
-	}
-	var b struct {
-		Error struct{ Code, Type, Message string }
-	}
-	if err := json.Unmarshal([]byte(d.GetBody()), &b); err != nil {
-		t.Fatalf("body %q: %v", d.GetBody(), err)
-	}
-	if int(d.GetStatus().GetCode()) != status || b.Error.Code != code || b.Error.Message == "" {
-		t.Errorf("denied with %d %+v, want %d %s", d.GetStatus().GetCode(), b.Error, status, code)
-	}
-}
 
 func TestAdmitted(t *testing.T) {
 	g := newGate(t)
@@ -211,35 +53,38 @@ func TestRefusalsCountNothing(t *testing.T) {
 		status int
 		code   string
 	}{
-		"no key":                        {[]change{set("authorization", "")}, 401, "invalid_api_key"},
-		"another scheme":                {[]change{set("authorization", "Basic "+g.key)}, 401, "invalid_api_key"},
-		"scheme alone":                  {[]change{set("authorization", "Bearer")}, 401, "invalid_api_key"},
-		"two keys in one header":        {[]change{set("authorization", "Bearer "+g.key+",Bearer "+g.key)}, 401, "invalid_api_key"},
-		"revoked":                       {[]change{set("authorization", "Bearer "+g.revoked)}, 401, "invalid_api_key"},
-		"expired":                       {[]change{set("authorization", "Bearer "+g.expired)}, 401, "invalid_api_key"},
-		"good and garbage":              {[]change{set("x-api-key", "nope")}, 401, "invalid_api_key"},
-		"good and another good form":    {[]change{set("x-api-key", g.revoked)}, 401, "invalid_api_key"},
-		"no request id":                 {[]change{set("x-request-id", "")}, 503, "unavailable"},
-		"unknown path without key":      {[]change{at("POST", "/admin"), set("authorization", "")}, 401, "invalid_api_key"},
-		"unknown path":                  {[]change{at("POST", "/admin")}, 404, "unknown_url"},
-		"path parameter":                {[]change{at("POST", "/v1/chat/completions;a=b")}, 404, "unknown_url"},
-		"trailing slash":                {[]change{at("POST", "/v1/chat/completions/")}, 404, "unknown_url"},
-		"wrong method":                  {[]change{at("GET", "/v1/chat/completions")}, 405, "method_not_allowed"},
-		"model in the query":            {[]change{at("POST", "/v1/chat/completions?MODEL=x")}, 400, "invalid_body"},
-		"escaped model in the query":    {[]change{at("POST", "/v1/chat/completions?a=b&mo%64el=x")}, 400, "invalid_body"},
-		"semicolons in the query":       {[]change{at("POST", "/v1/chat/completions?a;model=x")}, 400, "invalid_body"},
-		"malformed query":               {[]change{at("POST", "/v1/chat/completions?%zz")}, 400, "invalid_body"},
-		"two hosts":                     {[]change{func(h *authv3.AttributeContext_HttpRequest) { h.Host = "a,b" }}, 400, "invalid_body"},
-		"no type":                       {[]change{set("content-type", "")}, 415, "unsupported_media_type"},
-		"two types":                     {[]change{set("content-type", "application/json,application/json")}, 415, "unsupported_media_type"},
-		"form":                          {[]change{set("content-type", "multipart/form-data; boundary=x")}, 415, "unsupported_media_type"},
-		"compressed":                    {[]change{set("content-encoding", "gzip")}, 415, "unsupported_media_type"},
-		"not allowed":                   {[]change{body(`{"model":"dear"}`)}, 403, "model_not_allowed"},
-		"unknown":                       {[]change{body(`{"model":"none"}`)}, 404, "model_not_found"},
-		"broken":                        {[]change{body(`{"model":"cheap"`)}, 400, "invalid_body"},
-		"steers the engine":             {[]change{body(`{"model":"cheap","cache_salt":"x"}`)}, 400, "invalid_body"},
-		"one model that is not allowed": {[]change{at("GET", "/v1/models/dear"), body("")}, 403, "model_not_allowed"},
-		"one model that is not there":   {[]change{at("GET", "/v1/models/none"), body("")}, 404, "model_not_found"},
+		"no key":                         {[]change{set("authorization", "")}, 401, "invalid_api_key"},
+		"another scheme":                 {[]change{set("authorization", "Basic "+g.key)}, 401, "invalid_api_key"},
+		"scheme alone":                   {[]change{set("authorization", "Bearer")}, 401, "invalid_api_key"},
+		"two keys in one header":         {[]change{set("authorization", "Bearer "+g.key+",Bearer "+g.key)}, 401, "invalid_api_key"},
+		"revoked":                        {[]change{set("authorization", "Bearer "+g.revoked)}, 401, "invalid_api_key"},
+		"expired":                        {[]change{set("authorization", "Bearer "+g.expired)}, 401, "invalid_api_key"},
+		"good and garbage":               {[]change{set("x-api-key", "nope")}, 401, "invalid_api_key"},
+		"good and another good form":     {[]change{set("x-api-key", g.revoked)}, 401, "invalid_api_key"},
+		"no request id":                  {[]change{set("x-request-id", "")}, 503, "unavailable"},
+		"unknown path without key":       {[]change{at("POST", "/admin"), set("authorization", "")}, 401, "invalid_api_key"},
+		"unknown path":                   {[]change{at("POST", "/admin")}, 404, "unknown_url"},
+		"path parameter":                 {[]change{at("POST", "/v1/chat/completions;a=b")}, 404, "unknown_url"},
+		"trailing slash":                 {[]change{at("POST", "/v1/chat/completions/")}, 404, "unknown_url"},
+		"wrong method":                   {[]change{at("GET", "/v1/chat/completions")}, 405, "method_not_allowed"},
+		"model in the query":             {[]change{at("POST", "/v1/chat/completions?MODEL=x")}, 400, "invalid_body"},
+		"escaped model in the query":     {[]change{at("POST", "/v1/chat/completions?a=b&mo%64el=x")}, 400, "invalid_body"},
+		"semicolons in the query":        {[]change{at("POST", "/v1/chat/completions?a;model=x")}, 400, "invalid_body"},
+		"malformed query":                {[]change{at("POST", "/v1/chat/completions?%zz")}, 400, "invalid_body"},
+		"two hosts":                      {[]change{func(h *authv3.AttributeContext_HttpRequest) { h.Host = "a,b" }}, 400, "invalid_body"},
+		"no type":                        {[]change{set("content-type", "")}, 415, "unsupported_media_type"},
+		"two types":                      {[]change{set("content-type", "application/json,application/json")}, 415, "unsupported_media_type"},
+		"form":                           {[]change{set("content-type", "multipart/form-data; boundary=x")}, 415, "unsupported_media_type"},
+		"compressed in another way":      {[]change{set("content-encoding", "br")}, 415, "unsupported_media_type"},
+		"compressed twice":               {[]change{set("content-encoding", "gzip, gzip")}, 415, "unsupported_media_type"},
+		"not what it says it is":         {[]change{set("content-encoding", "gzip")}, 400, "invalid_body"},
+		"a JWT where there is no issuer": {[]change{set("authorization", "Bearer a.b.c")}, 401, "invalid_api_key"},
+		"not allowed":                    {[]change{body(`{"model":"dear"}`)}, 403, "model_not_allowed"},
+		"unknown":                        {[]change{body(`{"model":"none"}`)}, 404, "model_not_found"},
+		"broken":                         {[]change{body(`{"model":"cheap"`)}, 400, "invalid_body"},
+		"steers the engine":              {[]change{body(`{"model":"cheap","cache_salt":"x"}`)}, 400, "invalid_body"},
+		"one model that is not allowed":  {[]change{at("GET", "/v1/models/dear"), body("")}, 403, "model_not_allowed"},
+		"one model that is not there":    {[]change{at("GET", "/v1/models/none"), body("")}, 404, "model_not_found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := g.ask(t, t.Context(), c.opts...)

@@ -44,7 +44,7 @@ var errUTF8 = errors.New("a string that is not UTF-8")
 // copies.
 func parse(b []byte) (question, error) {
 	q := question{contentLength: -1}
-	err := only(b, checkAttributes, q.attribute)
+	err := only(b, checkAttributes, q.readAttribute)
 	return q, err
 }
 
@@ -62,12 +62,12 @@ func each(message []byte, take func(protowire.Number, []byte) error) error {
 	return f.Err()
 }
 
-func (q *question) attribute(n protowire.Number, v []byte) error {
+func (q *question) readAttribute(n protowire.Number, v []byte) error {
 	switch n {
 	case attributesSource:
-		return only(v, peerAddress, q.address)
+		return only(v, peerAddress, q.readAddress)
 	case attributesRequest:
-		return only(v, requestHTTP, q.http)
+		return only(v, requestHTTP, q.readHTTP)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func only(message []byte, number protowire.Number, take func(protowire.Number, [
 }
 
 // address keeps the IP of a socket; who comes from elsewhere has none.
-func (q *question) address(n protowire.Number, v []byte) error {
+func (q *question) readAddress(n protowire.Number, v []byte) error {
 	switch n {
 	case addressSocket:
 		return each(v, func(n protowire.Number, v []byte) error {
@@ -98,12 +98,12 @@ func (q *question) address(n protowire.Number, v []byte) error {
 	return nil
 }
 
-func (q *question) http(n protowire.Number, v []byte) error {
+func (q *question) readHTTP(n protowire.Number, v []byte) error {
 	switch n {
 	case httpMethod:
 		return text(&q.method, v)
 	case httpHeaders:
-		return q.header(v)
+		return q.readHeader(v)
 	case httpPath:
 		return text(&q.target, v)
 	case httpHost:
@@ -119,7 +119,7 @@ func (q *question) http(n protowire.Number, v []byte) error {
 }
 
 // header reads one entry of the map of headers.
-func (q *question) header(entry []byte) error {
+func (q *question) readHeader(entry []byte) error {
 	var key, value []byte
 	err := each(entry, func(n protowire.Number, v []byte) error {
 		switch n {
@@ -145,6 +145,8 @@ func (q *question) header(entry []byte) error {
 		q.clientRequestID = string(value)
 	case envoy.ClientTraceHeader:
 		q.clientTrace = string(value)
+	case envoy.ClientAddressHeader:
+		q.clientAddress = string(value)
 	case "authorization":
 		q.authorization = string(value)
 	case "x-api-key":

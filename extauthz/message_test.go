@@ -31,7 +31,7 @@ func questionOf(req *authv3.CheckRequest) question {
 		length = -1
 	}
 	return question{
-		id: headers["x-request-id"], clientRequestID: headers[envoy.ClientRequestIDHeader], clientTrace: headers[envoy.ClientTraceHeader],
+		id: headers["x-request-id"], clientRequestID: headers[envoy.ClientRequestIDHeader], clientTrace: headers[envoy.ClientTraceHeader], clientAddress: headers[envoy.ClientAddressHeader],
 		method: h.GetMethod(), target: h.GetPath(), host: h.GetHost(), source: a.GetSource().GetAddress().GetSocketAddress().GetAddress(),
 		authorization: headers["authorization"], apiKey: headers["x-api-key"], contentType: headers["content-type"],
 		contentEncoding: headers["content-encoding"], contentLength: length, body: h.GetRawBody(),
@@ -208,7 +208,7 @@ func example(t testing.TB, body []byte) []byte {
 		Request: &authv3.AttributeContext_Request{Time: timestamppb.New(time.Unix(1, 2)), Http: &authv3.AttributeContext_HttpRequest{
 			Id: "17", Method: "POST", Path: "/v1/chat/completions?a=b", Host: "door", Scheme: "http", Protocol: "HTTP/1.1", Size: int64(len(body)), RawBody: body,
 			Headers: map[string]string{":method": "POST", "authorization": "Bearer k", "x-api-key": "k", "content-type": "application/json", "content-encoding": "gzip",
-				"content-length": strconv.Itoa(len(body)), "x-request-id": "5b1f6c0e", envoy.ClientRequestIDHeader: "mine", envoy.ClientTraceHeader: "00-1-1-01"}}},
+				"content-length": strconv.Itoa(len(body)), "x-request-id": "5b1f6c0e", envoy.ClientRequestIDHeader: "mine", envoy.ClientTraceHeader: "00-1-1-01", envoy.ClientAddressHeader: "192.0.2.1"}}},
 		MetadataContext: &corev3.Metadata{},
 	}})
 	if err != nil {

@@ -5,11 +5,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/spokegate/spokegate/limits"
 )
 
 type metrics struct {
-	decisions *prometheus.CounterVec
-	seconds   prometheus.Histogram
+	decisions   *prometheus.CounterVec
+	seconds     prometheus.Histogram
+	credentials *prometheus.CounterVec
+	slowed      *prometheus.CounterVec
+	limits      *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -24,10 +29,28 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help:    "Time to decide on one check, pick included.",
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .05, .25, 1},
 		}),
+		credentials: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_credentials_refused_total",
+			Help: "Requests whose credential was refused, by reason.",
+		}, []string{"reason"}),
+		slowed: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_credentials_slowed_total",
+			Help: "Of those, the ones from sources that had sent too many, by answer: held (401 after a second) or refused (429 at once).",
+		}, []string{"answer"}),
+		limits: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_limit_refusals_total",
+			Help: "Requests refused by a limit, by its level and by what it counts.",
+		}, []string{"level", "kind"}),
 	}
 }
 
 func (m *metrics) decided(a answer, took time.Duration) {
 	m.decisions.WithLabelValues(a.code()).Inc()
 	m.seconds.Observe(took.Seconds())
+}
+
+func (m *metrics) limited(binding *limits.Standing) {
+	if binding != nil {
+		m.limits.WithLabelValues(binding.Limit.Level.String(), binding.Kind.String()).Inc()
+	}
 }

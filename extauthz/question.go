@@ -2,10 +2,10 @@ package extauthz
 
 import (
 	"mime"
+	"net/netip"
 	"net/url"
 	"strings"
 
-	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
 )
 
@@ -18,7 +18,8 @@ type question struct {
 	method          string
 	target          string // path and query
 	host            string
-	source          string // the client's IP, as Envoy knows it; empty: none
+	source          string // the IP of whoever is connected to Envoy; empty: none
+	clientAddress   string // the client's IP where proxies stand before Envoy
 	authorization   string
 	apiKey          string
 	contentType     string
@@ -27,30 +28,34 @@ type question struct {
 	body            []byte // only until the answer is made
 }
 
-// credential hashes the one key that the request carries. A client may send it in both headers, as some SDKs do, but
-// not two different ones.
-func (q question) credential() (identity.Hash, bool) {
-	var secrets []string
-	if q.authorization != "" {
-		scheme, rest, _ := strings.Cut(q.authorization, " ")
-		if !strings.EqualFold(scheme, "bearer") {
-			return identity.Hash{}, false
+// credential is the one secret that the request carries, or why there is none. A client may send it in both headers, as some
+// SDKs do, but not two different ones.
+func (q question) credential() (secret, reason string) {
+	if q.authorization == "" {
+		if q.apiKey == "" {
+			return "", noCredential
 		}
-		secrets = append(secrets, strings.Trim(rest, " "))
+		return q.apiKey, ""
 	}
-	if q.apiKey != "" {
-		secrets = append(secrets, q.apiKey)
+	scheme, secret, _ := strings.Cut(q.authorization, " ")
+	secret = strings.Trim(secret, " ")
+	if !strings.EqualFold(scheme, "bearer") || q.apiKey != "" && q.apiKey != secret {
+		return "", malformed
 	}
-	if len(secrets) == 0 {
-		return identity.Hash{}, false
+	return secret, ""
+}
+
+// address is the client's; the zero value: not known.
+func (q question) address() netip.Addr {
+	said := q.source
+	if q.clientAddress != "" {
+		said = q.clientAddress
 	}
-	first, ok := identity.ParseKey(secrets[0])
-	for _, s := range secrets[1:] {
-		if h, fits := identity.ParseKey(s); !fits || h != first {
-			return identity.Hash{}, false
-		}
+	a, err := netip.ParseAddr(said)
+	if err != nil {
+		return netip.Addr{}
 	}
-	return first, ok
+	return a.Unmap().WithZone("")
 }
 
 // checkHost refuses two Host headers, which arrive joined: RFC 9112 section 3.2 wants 400.
@@ -84,13 +89,10 @@ func (q question) checkQuery() *openai.Error {
 	return nil
 }
 
-// checkType demands JSON in plain bytes.
+// checkType demands JSON, plain or in an encoding that is decoded.
 func (q question) checkType() *openai.Error {
 	if t, _, err := mime.ParseMediaType(q.contentType); err != nil || t != "application/json" {
 		return openai.UnsupportedMediaType(q.contentType)
 	}
-	if q.contentEncoding != "" && !strings.EqualFold(q.contentEncoding, "identity") {
-		return openai.UnsupportedMediaType("content-encoding " + q.contentEncoding)
-	}
-	return nil
+	return openai.CheckEncoding(q.contentEncoding)
 }

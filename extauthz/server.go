@@ -32,7 +32,7 @@ type Picker interface {
 	Pick(ctx context.Context, now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error)
 }
 
-// Config is all that admission needs; every field but Picker is required.
+// Config is all that admission needs; every field is required but where nil is said to mean something.
 type Config struct {
 	Policy  *policy.Current
 	Limiter limits.Limiter
@@ -40,7 +40,10 @@ type Config struct {
 	Minter  *identity.Minter
 	// Picker names the worker in the admission's answer; nil: a picker of its own follows in Envoy's chain.
 	Picker Picker
-	// BodyLimit in bytes, so that a body that Envoy would refuse is refused on its content-length.
+	// Issuers verifies JWTs; nil: only keys are credentials.
+	Issuers Issuers
+	// BodyLimit in bytes, so that a body that Envoy would refuse is refused on its content-length. It holds for a body that
+	// arrives encoded, and again for what it decodes to.
 	BodyLimit  int64
 	Now        func() time.Time
 	Registerer prometheus.Registerer
@@ -53,11 +56,12 @@ type Config struct {
 type Server struct {
 	Config
 	metrics *metrics
+	guesses *guesses
 }
 
 // New makes the service.
 func New(c Config) *Server {
-	return &Server{Config: c, metrics: newMetrics(c.Registerer)}
+	return &Server{Config: c, metrics: newMetrics(c.Registerer), guesses: newGuesses()}
 }
 
 // Check answers one request. Envoy asks on headers alone where the body is large, and then with the body: which of the
@@ -79,13 +83,17 @@ func (s *Server) Check(ctx context.Context, req *Request) (*authv3.CheckResponse
 	} else {
 		a = s.admit(ctx, q)
 	}
+	took := s.Now().Sub(began)
+	if a.held {
+		s.guesses.hold(ctx)
+	}
 	a.id = q.id
 	if err := ctx.Err(); err != nil {
 		// Envoy has given up on us; an OK that arrives late may still be believed.
 		s.abandon(&a)
 		return nil, status.FromContextError(err).Err()
 	}
-	s.metrics.decided(a, s.Now().Sub(began))
+	s.metrics.decided(a, took)
 	s.note(ctx, q.id, &a)
 	return a.response(), nil
 }
@@ -113,8 +121,8 @@ func (s *Server) note(ctx context.Context, admission string, a *answer) {
 	if a.model != nil {
 		list = append(list, slog.String("model", a.model.Name), slog.String("endpoint", a.model.Endpoint.Name))
 	}
-	if a.standing != nil {
-		list = append(list, slog.String("limit", a.standing.String()))
+	if a.binding != nil {
+		list = append(list, slog.String("limit", a.binding.String()))
 	}
 	if a.unserved != "" {
 		list = append(list, slog.String("reason", a.unserved))

@@ -1,0 +1,87 @@
+package extauthz
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/policy"
+)
+
+// listModels answers /v1/models and /v1/models/ID from the policy, without a flight.
+func listModels(c caller) answer {
+	allowed := c.snap.Models(c.key)
+	if c.arg == "" {
+		names := make([]string, len(allowed))
+		for i, m := range allowed {
+			names[i] = m.Name
+		}
+		return answer{op: c.op, local: openai.ModelList(names, 0)}
+	}
+	model := c.snap.Model(c.arg)
+	switch {
+	case model == nil:
+		return c.refused(openai.ModelNotFound(c.arg))
+	case !slices.Contains(allowed, model):
+		return c.refused(openai.ModelNotAllowed(c.arg))
+	}
+	return answer{op: c.op, local: openai.ModelObject(model.Name, 0)}
+}
+
+// keyUsage answers /v1/usage: how the key's own limits and its team's stand. It counts nothing, and takes no flight.
+func (s *Server) keyUsage(ctx context.Context, c caller) answer {
+	now := s.Now()
+	var out []openai.KeyLimit
+	if own := c.ownLimits(); len(own) > 0 {
+		standings, err := s.Limiter.Look(ctx, now, own)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.Log.Error("limiter failed: usage not told", "error", err)
+			}
+			return c.refused(openai.Unavailable("limits cannot be looked at, at the moment", time.Second))
+		}
+		for _, st := range standings {
+			out = append(out, openai.KeyLimit{Level: st.Limit.Level.String(), Owner: st.Limit.Owner, Model: st.Limit.Model, Kind: st.Kind.String(),
+				Max: st.Max, Used: st.Used, Remaining: st.Remaining, Reset: st.Reset, Period: periodOf(st.Kind, now)})
+		}
+	}
+	return answer{op: c.op, local: openai.KeyUsageBody(c.key.ID, c.key.Team.Name, now, out)}
+}
+
+// ownLimits are those of the key and of its team, each once. What all share, the platform's and the models', is nobody's own.
+func (c caller) ownLimits() (own []policy.Limit) {
+	seen := map[string]bool{}
+	add := func(asked, m *policy.Model) {
+		for _, l := range c.snap.Limits(c.key, asked, m) {
+			if (l.Level == policy.TeamLevel || l.Level == policy.KeyLevel) && !seen[l.ID] {
+				seen[l.ID] = true
+				own = append(own, l)
+			}
+		}
+	}
+	for _, m := range c.snap.Models(c.key) {
+		for _, t := range m.Targets {
+			add(m, t.Model)
+		}
+		if len(m.Targets) == 0 {
+			add(m, m)
+		}
+	}
+	return own
+}
+
+// periodOf is when the period began that a quota counts in; zero: it counts in none.
+func periodOf(k limits.Kind, now time.Time) time.Time {
+	y, m, d := now.UTC().Date()
+	switch k {
+	case limits.TokensPerMinute:
+		return now.UTC().Truncate(time.Minute)
+	case limits.RequestsPerDay, limits.TokensPerDay:
+		return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	case limits.RequestsPerMonth, limits.TokensPerMonth:
+		return time.Date(y, m, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return time.Time{}
+}

@@ -1,0 +1,37 @@
+package extauthz
+
+import (
+	"fmt"
+
+	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/policy"
+)
+
+// size is how many tokens a request is believed to need.
+type size struct{ prompt, output int64 }
+
+// sizeOf estimates the prompt, and takes for the output what was asked for, or the model's most where that is less or nothing
+// was. What it really was settles the difference when the flight ends.
+func sizeOf(req *openai.Request, m *policy.Model) size {
+	s := size{prompt: min(req.Prompt.Estimate(openai.BytesPerToken), policy.MaxQuota), output: m.Tokens.OutputMost}
+	if asked, given := req.OutputAsked(); given {
+		s.output = min(s.output, asked)
+	}
+	return s
+}
+
+func (s size) tokens() int64 { return s.prompt + s.output }
+
+func (s size) String() string {
+	return fmt.Sprintf("This request counts as %d tokens: about %d of prompt, and up to %d of answer.", s.tokens(), s.prompt, s.output)
+}
+
+// countsTokens says whether any of the limits is one of tokens.
+func countsTokens(ls []policy.Limit) bool {
+	for i := range ls {
+		if l := &ls[i]; l.TokensPerMinute > 0 || l.TokensPerDay > 0 || l.TokensPerMonth > 0 {
+			return true
+		}
+	}
+	return false
+}
