@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
@@ -226,10 +227,9 @@ func (a *Agent) stage(c Candidate) (*policyv1.Set, error) {
 	if revision.MadeAt == nil {
 		revision.MadeAt = timestamppb.New(a.Now())
 	}
-	return &policyv1.Set{
-		Revision: revision, Platform: c.Set.GetPlatform(), Models: c.Set.GetModels(),
-		Endpoints: c.Set.GetEndpoints(), Teams: c.Set.GetTeams(), Keys: c.Set.GetKeys(),
-	}, nil
+	set := proto.CloneOf(c.Set) // whole, whatever a set may come to hold
+	set.Revision = revision
+	return set, nil
 }
 
 // serve puts a revision in force, under what the spoke has revoked by itself.

@@ -2,10 +2,13 @@ package xds
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -194,5 +197,29 @@ func TestDiskHoldsInvalidPolicy(t *testing.T) {
 	a, current = agent(dir, &script{offers: []Candidate{{Set: set(0, 1)}}})
 	if err := a.Start(t.Context()); err != nil || current.Load().Revision() != 7 {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAPolicyArrivesWhole: nothing that a file can say is lost on the way into force, or on disk.
+func TestAPolicyArrivesWhole(t *testing.T) {
+	const path = "../examples/policy.yaml"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := policy.Parse(path, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
+	for _, from := range []string{path, filepath.Join(dir, "nowhere.yaml")} { // the second time from disk
+		current := &policy.Current{}
+		a := NewAgent(dir, current, NewFile(from, quiet), Options{Log: quiet})
+		if err := a.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := current.Load().Digest(), hex.EncodeToString(policy.Digest(set)); got != want || len(current.Load().Issuers()) == 0 {
+			t.Errorf("from %s: digest %s, want %s", from, got, want)
+		}
 	}
 }
