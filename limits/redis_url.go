@@ -117,7 +117,7 @@ func address(u *url.URL) (string, error) {
 
 func unix(o *redis.UniversalOptions, u *url.URL) error {
 	if u.Host != "" || !path.IsAbs(u.Path) || path.Clean(u.Path) == "/" {
-		return errors.New("the path of a socket must be absolute: three slashes after unix:")
+		return errors.New("the path of a socket must be absolute: with three slashes after the colon")
 	}
 	o.Addrs = []string{u.Path}
 	return nil

@@ -52,6 +52,13 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		}
 		all = append(all, fs...)
 	}
+	if o.wants("limits.decide_redis", "limits.decide_redis_c16", "limits.admissions_redis") {
+		fs, err := decideRedis(ctx, o)
+		if err != nil {
+			return nil, fmt.Errorf("limits.decide_redis: %w", err)
+		}
+		all = append(all, fs...)
+	}
 	if !o.wants("worker.proxy") {
 		return all, nil
 	}
