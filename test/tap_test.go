@@ -105,7 +105,9 @@ func (w *tap) join(ctx context.Context, token string) error {
 		return err
 	}
 	door := first.GetWelcome()
-	w.verifier.SetKey(door.GetDoor(), door.GetPublicKey())
+	for _, k := range door.GetKeys() {
+		w.verifier.SetKey(k.GetId(), k.GetPublicKey())
+	}
 	ready := &workerv1.JoinRequest{Message: &workerv1.JoinRequest_Status{Status: &workerv1.Status{State: workerv1.State_STATE_READY}}}
 	for {
 		if err := s.Send(ready); err != nil {
