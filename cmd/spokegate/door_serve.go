@@ -113,7 +113,7 @@ func (d *door) listen(token string) {
 	g := d.servers.envoySide(d.envoy)
 	d.control.Register(g)
 	extproc.Register(g, extproc.NewMeter(d.flights, time.Now, d.registry, d.log), extproc.NewLog(d.flights, time.Now, d.log))
-	admission := extauthz.Config{Policy: d.policy, Limiter: d.limiter, Flights: d.flights, Minter: d.minter,
+	admission := extauthz.Config{Policy: d.policy, Issuers: d.issuers, Limiter: d.limiter, Flights: d.flights, Minter: d.minter,
 		BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
 	if d.doorFlags.picker == pickerAdmission {
 		admission.Picker = d.picker
