@@ -30,7 +30,7 @@ var (
 )
 
 // shippedKinds have a topic each.
-var shippedKinds = []string{KindAdmitted, KindServed, KindUsage}
+var shippedKinds = []string{KindAdmitted, KindServed, KindUsage, KindBalance}
 
 // sequenceDigits are the digits of ce_sequence, zero-padded so that it sorts as text. It counts within one epoch of the source.
 const sequenceDigits = 20

@@ -1,13 +1,20 @@
 package usage
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // Kinds of record.
 const (
 	KindAdmitted = "admitted" // the door said yes
 	KindServed   = "served"   // a worker's shim answered
 	KindUsage    = "usage"    // the door, at the end
+	KindBalance  = "balance"  // reconciliation, about sources and not about a request
 )
+
+// Kinds are all that have a topic of their own in Kafka.
+func Kinds() []string { return slices.Clone(shippedKinds) }
 
 // Outcomes of a request, as "usage" and "served" say them.
 const (

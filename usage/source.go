@@ -3,6 +3,7 @@ package usage
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -146,8 +147,8 @@ func (r *sourceReader) line(s segment, line []byte) error {
 		r.summary.problem(s.path, r.offset, "%v", err)
 		return nil
 	}
-	if folder, err := folderOf(rec.Source); err != nil || folder != filepath.Base(r.dir) || rec.Epoch != s.epoch {
-		r.summary.problem(s.path, r.offset, "record %q is of source %q, epoch %d: it does not belong here", rec.Id, rec.Source, rec.Epoch)
+	if err := belongs(rec, s); err != nil {
+		r.summary.problem(s.path, r.offset, "%v", err)
 		return nil
 	}
 	switch r.log.see(rec.Sequence, sum) {
@@ -161,4 +162,13 @@ func (r *sourceReader) line(s segment, line []byte) error {
 	r.source = rec.Source
 	r.summary.Records++
 	return r.emit(rec)
+}
+
+// belongs tells why a record cannot be of this segment.
+func belongs(r *usagev1.Record, s segment) error {
+	folder, err := folderOf(r.Source)
+	if err != nil || folder != filepath.Base(filepath.Dir(s.path)) || r.Epoch != s.epoch {
+		return fmt.Errorf("record %q is of source %q, epoch %d: it does not belong here", r.Id, r.Source, r.Epoch)
+	}
+	return nil
 }

@@ -29,11 +29,13 @@ const (
 // Record is one line of a journal. source, epoch and sequence are set by the spool that keeps it.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG. Equal ids say the same thing.
+	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG; write-off/SOURCE. Equal ids say the same thing,
+	// but for a repair (see anomalies): the original wins.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// "admitted" (the door said yes), "served" (a worker's shim answered) or "usage" (the door, at the end).
+	// "admitted" (the door said yes), "served" (a worker's shim answered) or "usage" (the door, at the end); "balance"
+	// (reconciliation, about a source and no request).
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Who journals it: door/NAME or worker/NAME.
+	// Who journals it: door/NAME, worker/NAME or repair/NAME.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// One run of the source, increasing.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -69,6 +71,7 @@ type Record struct {
 	// "complete", "client_cut", "upstream_cut", "upstream_error" or "not_served". Empty in "admitted".
 	Outcome string `protobuf:"bytes,40,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Facts that a reader should doubt or look into, such as "cached_above_prompt".
+	// "repaired": reconciliation wrote it in place of a lost one.
 	Anomalies []string `protobuf:"bytes,41,rep,name=anomalies,proto3" json:"anomalies,omitempty"`
 	// HTTP status that the client got; absent: none was sent.
 	Status *uint32 `protobuf:"varint,42,opt,name=status,proto3,oneof" json:"status,omitempty"`
