@@ -2,6 +2,7 @@ package epp
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"net"
@@ -455,6 +456,29 @@ func (f *flights) Book(id string, b flight.Booking) bool {
 	f.booked = b
 	return true
 }
+
+// TestPromptIsTheSameInEveryEncoding, and what is none of ours is searched by as it is.
+func TestPromptIsTheSameInEveryEncoding(t *testing.T) {
+	_, plain := chat(t, "hello")
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write(plain)
+	_ = w.Close()
+	text := func(encoding string, body []byte) string {
+		st := stream{server: &Server{BodyLimit: 1 << 10}, headers: map[string]string{":path": "/v1/chat/completions", "content-encoding": encoding}, body: body}
+		return string(st.text())
+	}
+	want := text("", plain)
+	if want == string(plain) || text("gzip", zipped.Bytes()) != want {
+		t.Errorf("plain is %q, gzip %q", want, text("gzip", zipped.Bytes()))
+	}
+	for encoding, body := range map[string]string{"gzip": "none", "br": zipped.String(), "": "none"} {
+		if got := text(encoding, []byte(body)); got != body {
+			t.Errorf("%q in %q is %q", body, encoding, got)
+		}
+	}
+}
+
 
 // TestBookingEndsWithItsOwner: with its flight where there is one, with its stream otherwise; over real gRPC, cancelled.
 func TestBookingEndsWithItsOwner(t *testing.T) {

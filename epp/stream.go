@@ -62,7 +62,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) 
 	st.headers = map[string]string{}
 	for _, v := range h.GetHeaders().GetHeaders() {
 		switch k := v.GetKey(); k {
-		case ":path", ":method", envoy.RequestIDHeader, envoy.EndpointHeader:
+		case ":path", ":method", "content-encoding", envoy.RequestIDHeader, envoy.EndpointHeader:
 			st.headers[k] = envoy.HeaderValue(v)
 		}
 	}
@@ -136,12 +136,16 @@ func (st *stream) endpoint() string {
 
 // text is what the prefix is searched by: the rendered prompt, or the body as it is where it is none of ours.
 func (st *stream) text() []byte {
-	op := st.op()
-	req, err := openai.Scan(op, st.body)
+	body, err := openai.DecodeBody(st.headers["content-encoding"], st.body, st.server.BodyLimit)
 	if err != nil {
 		return st.body
 	}
-	return prompt.Render(nil, op, req, st.body)
+	op := st.op()
+	req, err := openai.Scan(op, body)
+	if err != nil {
+		return st.body
+	}
+	return prompt.Render(nil, op, req, body)
 }
 
 // served moves the booking to the worker that took the request, where a retry changed it.
