@@ -479,7 +479,6 @@ func TestPromptIsTheSameInEveryEncoding(t *testing.T) {
 	}
 }
 
-
 // TestBookingEndsWithItsOwner: with its flight where there is one, with its stream otherwise; over real gRPC, cancelled.
 func TestBookingEndsWithItsOwner(t *testing.T) {
 	for name, f := range map[string]*flights{"our own door": {}, "another gateway": nil} {
