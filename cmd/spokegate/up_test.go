@@ -87,6 +87,8 @@ func TestDoorFlagsAreChecked(t *testing.T) {
 		"-picker=none":             "-picker",
 		"-redis=http://x":          "-redis",
 		"-redis=redis://h:1/0?x=y": "-redis",
+		"-redis=redis://a:1,b:2":   "",
+		"-redis=redis://a:1,b:2/3": "-redis",
 	} {
 		u, err := upWith(t, strings.Fields(args)...)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
