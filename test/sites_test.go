@@ -10,16 +10,25 @@ import (
 
 var pickers = []string{"admission", "ext_proc"}
 
-// casesPolicy is the one that the cases are written for: `cheap` is allowed, `dear` exists.
+// casesPolicy is the one that the cases are written for: `cheap` is allowed, `dear` exists. The alias `nick` stands for one
+// of two models, whose key may ask for neither; and there are keys with quotas of tokens.
 func casesPolicy(endpoints, cheap string) *policyText {
+	keys := map[string]string{"main": "team: t1", "old": "team: t1, revoked: true", "late": "team: t1, expires: 2020-01-01T00:00:00Z",
+		"nick": "team: nicks", "tiny": "team: t1, limits: [{tokens_per_minute: 500}]"}
+	for try := range tries {
+		keys[agent(try)] = fmt.Sprintf("team: t1, limits: [{tokens_per_minute: %d}]", agentTokens)
+	}
 	return newPolicy(`
 endpoints: `+endpoints+`
 models:
   - {name: cheap, endpoint: `+cheap+`}
   - {name: dear, endpoint: `+cheap+`}
+  - {name: lora, endpoint: `+cheap+`, engine_name: base/lora-1}
+  - {name: nick, targets: [{model: cheap, weight: 3}, {model: lora}]}
 teams:
   - {name: t1, models: [cheap]}
-`, map[string]string{"main": "team: t1", "old": "team: t1, revoked: true", "late": "team: t1, expires: 2020-01-01T00:00:00Z"})
+  - {name: nicks, models: [nick]}
+`, keys)
 }
 
 // attached is an installation before the scripted engine, u.engine.
@@ -76,6 +85,10 @@ func simPolicy() *policyText {
 		"rated-py":   "team: t1, limits: [{requests_per_second: 0.1, burst: 1}]",
 		"slots":      "team: t1, limits: [{concurrency: 3}]",
 		"cut":        fmt.Sprintf("team: t1, limits: [{concurrency: %d}]", cutPlaces()),
+		"inside":     "team: t1, networks: [10.0.0.0/8]",
+		"thrifty":    "team: t1, limits: [{requests_per_day: 2, requests_per_month: 50}]",
+		"cutter":     "team: t1, limits: [{concurrency: 1, tokens_per_day: 100000}]",
+		"curious":    "team: counted, limits: [{requests_per_second: 0.01, burst: 5, concurrency: 2, tokens_per_month: 5000}, {model: sim-large, requests_per_day: 7}]",
 		"team-a":     "team: small",
 		"team-b":     "team: small",
 	}
@@ -88,6 +101,7 @@ models:
 teams:
   - {name: t1, models: ["sim-*"]}
   - {name: small, models: [sim-small], limits: [{requests_per_second: 0.1, burst: 2}]}
+  - {name: counted, models: ["sim-*"], limits: [{tokens_per_day: 9000}]}
 `, keys)
 }
 
