@@ -4,30 +4,22 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"runtime"
 	"slices"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
-	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/epp"
 	"github.com/spokegate/spokegate/extauthz"
-	"github.com/spokegate/spokegate/extproc"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/limits"
-	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
 )
 
@@ -95,9 +87,9 @@ func check(size string, length int) (micro, error) {
 		return micro{}, err
 	}
 	bodies, ids, i := requests(g.key, length, false), serials(1<<17), 0
-	asked := make([]wire, len(bodies))
+	asked := make([]asking, len(bodies))
 	for i, b := range bodies {
-		if asked[i], err = newWire(g.key, ids[0], b.body); err != nil {
+		if asked[i], err = newCheck(g.key, ids[0], b.body); err != nil {
 			return micro{}, err
 		}
 	}
@@ -126,107 +118,34 @@ func check(size string, length int) (micro, error) {
 	return m, err
 }
 
-// wire is a CheckRequest in frames of HTTP/2, and where its request id stands.
-type wire struct {
+// asking is a message of Envoy's in frames of HTTP/2, and where the id of its request stands.
+type asking struct {
 	frames mem.BufferSlice
 	id     []byte
 }
 
-func newWire(key, id string, body []byte) (wire, error) {
+func newCheck(key, id string, body []byte) (asking, error) {
 	http := &authv3.AttributeContext_HttpRequest{Method: "POST", Path: "/v1/chat/completions", Host: "bench", RawBody: body,
 		Headers: map[string]string{"authorization": "Bearer " + key, "content-type": "application/json", "content-length": fmt.Sprint(len(body)),
 			":method": "POST", ":path": "/v1/chat/completions", ":authority": "bench", "user-agent": "bench", "x-forwarded-proto": "http", "x-request-id": id}}
-	b, err := proto.Marshal(&authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: http}}})
+	return newAsking(id, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: http}}})
+}
+
+func newAsking(id string, m proto.Message) (asking, error) {
+	b, err := proto.Marshal(m)
 	at := bytes.Index(b, []byte(id))
 	if err != nil || at < 0 {
-		return wire{}, fmt.Errorf("no request id in the message: %w", err)
+		return asking{}, fmt.Errorf("no request id in the message: %w", err)
 	}
-	w := wire{id: b[at : at+len(id)]}
+	a := asking{id: b[at : at+len(id)]}
 	for frame := range slices.Chunk(b, 16<<10) {
-		w.frames = append(w.frames, mem.SliceBuffer(frame))
+		a.frames = append(a.frames, mem.SliceBuffer(frame))
 	}
-	return w, nil
+	return a, nil
 }
 
 // named gives the request another id of the same length.
-func (w wire) named(id string) mem.BufferSlice {
-	copy(w.id, id)
-	return w.frames
-}
-
-// meterChunks of one stream.
-const meterChunks = 200
-
-// meterChunk meters a stream of 200 chunks, opening and end included, with the messages read from their wire form.
-func meterChunk() (micro, error) {
-	g, err := newGate()
-	if err != nil {
-		return micro{}, err
-	}
-	meter := extproc.NewMeter(g.flights, time.Now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	chunk := event(`{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}`)
-	body, err := proto.Marshal(bodyMessage(chunk, false))
-	if err != nil {
-		return micro{}, err
-	}
-	ids, i := serials(1<<17), 0
-	return micro{name: "extproc.chunk", unit: "µs", times: inMicros, per: meterChunks, note: "protobuf's reading of the same messages", done: g.stop,
-		ours: func() error {
-			id := ids[i%len(ids)]
-			i++
-			g.flights.Open(flight.Admission{ID: id, Key: "k", Team: "t", Model: "bench", Endpoint: "bench", Op: openai.Chat, Stream: true, At: time.Now()}, limits.Hold{})
-			err := meter.Process(&observed{id: id, body: body})
-			g.flights.End(id, flight.Facts{Logged: &flight.Logged{Status: 200, Attempts: 1, At: time.Now()}})
-			return err
-		},
-		against: func() {
-			for range meterChunks {
-				m := &extprocv3.ProcessingRequest{}
-				_ = proto.Unmarshal(body, m)
-				runtime.KeepAlive(m)
-			}
-		}}, nil
-}
-
-// observed is Envoy's stream of one response.
-type observed struct {
-	grpc.ServerStream
-	id   string
-	body []byte
-	at   int
-}
-
-func (o *observed) Context() context.Context                 { return context.Background() }
-func (o *observed) Send(*extprocv3.ProcessingResponse) error { return nil }
-func (o *observed) Recv() (*extprocv3.ProcessingRequest, error) {
-	o.at++
-	switch {
-	case o.at == 1:
-		return headerMessage(true, ":path", "/v1/chat/completions", envoy.ContextHeader, "c", "x-request-id", o.id), nil
-	case o.at == 2:
-		return headerMessage(false, ":status", "200", "content-type", "text/event-stream"), nil
-	case o.at <= 2+meterChunks:
-		m := &extprocv3.ProcessingRequest{}
-		return m, proto.Unmarshal(o.body, m)
-	case o.at == 3+meterChunks:
-		return bodyMessage("data: [DONE]\n\n", true), nil
-	}
-	return nil, io.EOF
-}
-
-func bodyMessage(text string, end bool) *extprocv3.ProcessingRequest {
-	return &extprocv3.ProcessingRequest{ObservabilityMode: true, Request: &extprocv3.ProcessingRequest_ResponseBody{
-		ResponseBody: &extprocv3.HttpBody{Body: []byte(text), EndOfStream: end}}}
-}
-
-func headerMessage(request bool, pairs ...string) *extprocv3.ProcessingRequest {
-	h := &extprocv3.HttpHeaders{Headers: &corev3.HeaderMap{}}
-	for i := 0; i < len(pairs); i += 2 {
-		h.Headers.Headers = append(h.Headers.Headers, &corev3.HeaderValue{Key: pairs[i], RawValue: []byte(pairs[i+1])})
-	}
-	m := &extprocv3.ProcessingRequest{ObservabilityMode: true, Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: h}}
-	if request {
-		m.Request = &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: h}
-	}
-	return m
+func (a asking) named(id string) mem.BufferSlice {
+	copy(a.id, id)
+	return a.frames
 }
