@@ -38,7 +38,7 @@ func TestAskRunningUsage(t *testing.T) {
 	}
 }
 
-// FuzzAskRunningUsage: of any body that Scan accepts the result is one that says the same but for the options.
+// FuzzAskRunningUsage: of any body that Scan accepts the result is one that says the same but for the options and the model.
 func FuzzAskRunningUsage(f *testing.F) {
 	f.Add(`{"model":"m","stream":true,"stream_options":{"include_usage":true}}`)
 	f.Add(`{"stream_options":{"include_obfuscation":true , "include_usage":false}, "x":[1e400,9007199254740993],"model":"m"} `)
@@ -47,7 +47,8 @@ func FuzzAskRunningUsage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out := []byte(edited(in, askRunningUsage([]byte(in), q)))
+		const name = "lora/7 \"é<\\"
+		out := []byte(edited(in, rename(q, name), askRunningUsage([]byte(in), q)))
 		var before, after map[string]json.RawMessage
 		if json.Unmarshal([]byte(in), &before) != nil || json.Unmarshal(out, &after) != nil {
 			t.Fatalf("%q becomes %q", in, out)
@@ -56,8 +57,14 @@ func FuzzAskRunningUsage(f *testing.F) {
 		if json.Unmarshal(after["stream_options"], &options) != nil || !options["include_usage"] || !options["continuous_usage_stats"] {
 			t.Errorf("%q: options %s", in, after["stream_options"])
 		}
-		delete(before, "stream_options")
-		delete(after, "stream_options")
+		var model string
+		if json.Unmarshal(after["model"], &model) != nil || model != name {
+			t.Errorf("%q: model %s", in, after["model"])
+		}
+		for _, m := range []map[string]json.RawMessage{before, after} {
+			delete(m, "stream_options")
+			delete(m, "model")
+		}
 		for name, value := range before {
 			if string(after[name]) != string(value) {
 				t.Errorf("%q: %s became %s", in, value, after[name])

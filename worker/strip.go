@@ -90,8 +90,13 @@ func remove(out, event []byte, data []span, cut span) []byte {
 	return append(out, event[at:]...)
 }
 
-// lineStart is the beginning of the line that holds at.
-func lineStart(event []byte, at int) int { return bytes.LastIndexAny(event[:at], "\r\n") + 1 }
+// lineStart is the beginning of the line that holds at, which is near.
+func lineStart(event []byte, at int) int {
+	for at > 0 && event[at-1] != '\n' && event[at-1] != '\r' {
+		at--
+	}
+	return at
+}
 
 // comment writes what the usage says as a comment line: always the completion, which may be that of one choice, and of the
 // rest what it has not said before.
