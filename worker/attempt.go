@@ -64,14 +64,19 @@ func (a *attempt) serve(rw http.ResponseWriter, r *http.Request) {
 		a.relay(rw, r, resp)
 	case r.Context().Err() != nil:
 		a.outcome = clientCut
-	case a.cut() != nil:
-		a.cutBefore(rw)
-	case neverArrived(err):
+	case neverArrived(err) && a.cut() == nil:
 		a.refused = "engine_gone"
 		a.w.refuse(rw, r, a.op, a.refused, openai.Unavailable("The engine of this worker cannot be reached.", retryAfter))
 	default:
-		a.w.log.Warn("engine broke off before its answer", "admission", a.trusted.Admission, "error", err)
+		a.brokeOff(err)
 		a.cutBefore(rw)
+	}
+}
+
+// brokeOff says what the engine did, unless it was ended here.
+func (a *attempt) brokeOff(err error) {
+	if a.cut() == nil {
+		a.w.log.Warn("engine broke off", "admission", a.trusted.Admission, "error", err)
 	}
 }
 

@@ -114,7 +114,7 @@ func (a *attempt) finishStream(rw http.ResponseWriter, r *http.Request, resp *ht
 		a.anomalies = append(a.anomalies, "no_terminal_event")
 		return
 	}
-	a.w.log.Warn("engine broke off", "admission", a.trusted.Admission, "error", err)
+	a.brokeOff(err)
 	if a.status == 0 {
 		a.cutBefore(rw)
 		return
@@ -170,7 +170,7 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 	case err != nil && r.Context().Err() != nil:
 		a.outcome = clientCut
 	case !a.report.Terminal && (err != nil || media == "application/json"):
-		a.w.log.Warn("engine broke off", "admission", a.trusted.Admission, "error", err)
+		a.brokeOff(err)
 		a.cutBefore(rw)
 	case !a.report.Terminal:
 		a.badEngine(rw, fmt.Errorf("it is %.64q, not JSON", media))
