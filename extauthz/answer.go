@@ -79,11 +79,12 @@ func (a answer) response() *authv3.CheckResponse {
 func (a answer) ok() *authv3.CheckResponse {
 	ok := &authv3.OkHttpResponse{}
 	if a.admission != "" {
-		ok.Headers = append(ok.Headers, header(envoy.ContextHeader, a.context), header(envoy.EndpointHeader, envoy.ClusterName(a.endpoint)))
-		ok.ResponseHeadersToAdd = a.limitHeaders()
+		list := append(make([]openai.Header, 0, 3), openai.Header{Name: envoy.ContextHeader, Value: a.context},
+			openai.Header{Name: envoy.EndpointHeader, Value: envoy.ClusterName(a.endpoint)})
 		if n := len(a.workers); n > 0 {
-			ok.Headers = append(ok.Headers, header(envoy.MaxRetriesHeader, strconv.Itoa(n-1)))
+			list = append(list, openai.Header{Name: envoy.MaxRetriesHeader, Value: strconv.Itoa(n - 1)})
 		}
+		ok.Headers, ok.ResponseHeadersToAdd = overwrite(list), overwrite(a.limitHeaders(nil))
 	}
 	resp := &authv3.CheckResponse{
 		Status:       &rpcstatus.Status{Code: int32(codes.OK)},
@@ -98,52 +99,58 @@ func (a answer) ok() *authv3.CheckResponse {
 }
 
 func (a answer) denied() *authv3.CheckResponse {
-	status, body := http.StatusOK, a.local
-	headers := []*corev3.HeaderValueOption{header("content-type", "application/json")}
+	status, body, headers := http.StatusOK, a.local, []openai.Header{{Name: "content-type", Value: "application/json"}}
 	if a.local == nil {
 		e := a.refusal
 		if e == nil { // the zero answer
 			e = openai.Unavailable("the request was not admitted", 0)
 		}
-		status, body, headers = e.Status, e.Body(a.op), nil
-		for _, h := range e.Headers() {
-			headers = append(headers, header(h.Name, h.Value))
-		}
+		status, body, headers = e.Status, e.Body(a.op), e.Headers()
 	}
 	if a.op == openai.Messages && a.id != "" {
-		headers = append(headers, header(envoy.AnthropicIDHeader, a.id))
+		headers = append(headers, openai.Header{Name: envoy.AnthropicIDHeader, Value: a.id})
 	}
 	return &authv3.CheckResponse{
 		// Envoy ignores a denial whose status code is OK, and lets the request pass.
 		Status: &rpcstatus.Status{Code: int32(codes.PermissionDenied)},
 		HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{
 			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(status)},
-			Headers: append(headers, a.limitHeaders()...),
+			Headers: overwrite(a.limitHeaders(headers)),
 			Body:    string(body),
 		}},
 	}
 }
 
-func (a answer) limitHeaders() (out []*corev3.HeaderValueOption) {
-	add := func(kind string, s *limits.Standing) {
-		if s == nil {
-			return
-		}
-		for _, h := range openai.RateLimitHeaders(kind, s.Max, s.Remaining, s.Reset) {
-			out = append(out, header(h.Name, h.Value))
-		}
+// limitHeaders appends what is told of limits.
+func (a answer) limitHeaders(to []openai.Header) []openai.Header {
+	if s := a.requests; s != nil {
+		to = append(to, openai.RateLimitHeaders("requests", s.Max, s.Remaining, s.Reset)...)
 	}
-	add("requests", a.requests)
-	add("tokens", a.tokens)
-	return out
+	if s := a.tokens; s != nil {
+		to = append(to, openai.RateLimitHeaders("tokens", s.Max, s.Remaining, s.Reset)...)
+	}
+	return to
 }
 
-// header overwrites, and never appends. It says so in both fields: Envoy 1.37.0 obeyed only the older one.
-func header(name, value string) *corev3.HeaderValueOption {
-	return &corev3.HeaderValueOption{
-		Header: &corev3.HeaderValue{Key: name, Value: value},
+// appends is shared by all headers, since nobody changes it.
+var appends = wrapperspb.Bool(false)
+
+// overwrite makes headers that overwrite, and never append. They say so in both fields: Envoy 1.37.0 obeyed only the older
+// one.
+func overwrite(list []openai.Header) []*corev3.HeaderValueOption {
+	made := make([]struct {
+		option corev3.HeaderValueOption
+		value  corev3.HeaderValue
+	}, len(list))
+	out := make([]*corev3.HeaderValueOption, len(list))
+	for i, h := range list {
+		m := &made[i]
+		m.value.Key, m.value.Value = h.Name, h.Value
+		m.option.Header = &m.value
 		//lint:ignore SA1019 an Envoy that reads only this field would append to what the client sent
-		Append:       wrapperspb.Bool(false),
-		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+		m.option.Append = appends
+		m.option.AppendAction = corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+		out[i] = &m.option
 	}
+	return out
 }
