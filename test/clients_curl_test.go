@@ -86,6 +86,7 @@ func TestClientCurl(t *testing.T) {
 			curlOperations(t, way.site, way.version, way.args)
 			t.Run("large", func(t *testing.T) { curlLarge(t, way.site, way.version, way.args) })
 			t.Run("compressed", func(t *testing.T) { curlCompressed(t, way.site, way.args) })
+			t.Run("encoded", func(t *testing.T) { curlEncoded(t, way.site, way.args) })
 			if way.name != "http2" { // a fault of curl 7.88: it does not use a connection again that it opened with prior knowledge
 				t.Run("reused", func(t *testing.T) { curlReused(t, way.site, way.args) })
 			}
