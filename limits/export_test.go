@@ -59,6 +59,13 @@ func (r *Redis) AcquireAs(ctx context.Context, ask Ask, attempt int64) (Decision
 	return r.acquire(ctx, time.Now(), ask, attempt)
 }
 
+// Asks is how many asks wait for others to come back, and whether any is on its way.
+func (r *Redis) Asks() (waiting int, busy bool) {
+	r.asks.mu.Lock()
+	defer r.asks.mu.Unlock()
+	return len(r.asks.waiting), r.asks.busy
+}
+
 // GiveUp gives an ask up.
 func (r *Redis) GiveUp(ask Ask, attempt int64) { r.giveUp(time.Now(), ask, attempt) }
 

@@ -70,11 +70,15 @@ const slack = time.Second
 // A release is handed to a goroutine and reaches Redis a moment later: Flush waits for it.
 //
 // When an Acquire fails, Redis may have done it all the same, or may do it later. So it is given up in the background: what
-// it took is freed, and if it comes late it takes nothing. A new Acquire for the same admission is judged anew; one that
-// overlaps with the old one counts once.
+// it took is freed, what it reserved is given back, and if it comes late it takes nothing. A new Acquire for the same admission
+// is judged anew; one that overlaps with the old one counts once.
 //
-// An admission asked again has its first answer, until it has been over for LeaseTTL. All state is in keys that expire when
-// they have no more to say: a full bucket's at once, the others after LeaseTTL.
+// An admission asked again has its first answer, until it has been over for LeaseTTL. One that is neither renewed nor released
+// for LeaseTTL is forgotten: its lease is free, its reservation stands.
+//
+// Each limit has one counter, and a set of leases. They are in keys that expire when they have no more to say: those of a
+// quota 31 days after the last day on which it counted, the others soon. One small key stays: the name of Redis's memory, by
+// which doors notice that it has lost it.
 //
 // Needs Redis 7.0 or newer (or Valkey), that evicts nothing: maxmemory-policy noeviction.
 type Redis struct {

@@ -59,7 +59,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !is(); <-tick.C {
+	for deadline := time.Now().Add(time.Minute); !is(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
@@ -176,15 +176,34 @@ func renewed(t *testing.T, l limits.Limiter, now time.Time, h limits.Hold) bool 
 
 func TestRedisRestartedEmpty(t *testing.T) {
 	server := limitstest.StartRedis(t)
-	r := newRedis(t, limits.RedisConfig{URL: server.URL(), Timeout: patient})
+	cfg := limits.RedisConfig{URL: server.URL(), Spoke: "shared", Timeout: patient}
+	r, other := newRedis(t, cfg), newRedis(t, cfg)
+	announce := func(r *limits.Redis) string {
+		if err := r.Announce(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		return r.Memory()
+	}
 	p := places("key", 2)
+	p.RequestsPerDay, p.TokensPerMonth = 3, 1000
 	d := mustAsk(t, r, "before", true, p, rate("team", 0.001, 1))
+	memory := announce(r)
+	if memory == "" || announce(other) != memory || announce(r) != memory {
+		t.Errorf("one memory has the names %q, %q and %q", memory, other.Memory(), r.Memory())
+	}
 	server.Restart()
+	eventually(t, "another memory is noticed", func() bool {
+		_ = r.Announce(t.Context(), time.Now())
+		return r.Memory() != memory
+	})
+	if announce(other) != r.Memory() {
+		t.Errorf("one memory has the names %q and %q", r.Memory(), other.Memory())
+	}
 	if renewed(t, r, time.Now(), d.Hold) {
 		t.Error("renewed what Redis has forgotten")
 	}
 	for range 3 {
-		if err := r.Release(t.Context(), time.Now(), d.Hold, limits.Used{}); err != nil {
+		if err := r.Release(t.Context(), time.Now(), d.Hold, limits.Used{Unserved: true}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -192,4 +211,53 @@ func TestRedisRestartedEmpty(t *testing.T) {
 	mustAsk(t, r, "a", true, p)
 	mustAsk(t, r, "b", true, p)
 	mustAsk(t, r, "c", false, p)
+	all, err := r.Look(t.Context(), time.Now(), []policy.Limit{p})
+	if err != nil || len(all) != 3 || all[0].Used != 2 || all[1].Used != 2 || all[2].Used != 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// What was admitted before Redis lost its memory is settled once it has been put back; quotas count nothing anew by that.
+func TestRedisRestoresWhatIsToBeSettled(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	r := newRedis(t, limits.RedisConfig{URL: server.URL(), Timeout: patient})
+	p := policy.Limit{ID: "key", Concurrency: 5, TokensPerMonth: 1000}
+	d, err := r.Acquire(t.Context(), time.Now(), limits.Ask{Admission: "runs", Limits: []policy.Limit{p}, Tokens: 100})
+	if err != nil || !d.Admitted {
+		t.Fatalf("%s, %v", d, err)
+	}
+	totals, err := r.Totals(t.Context(), time.Now(), []string{"key", "unknown"})
+	if err != nil || len(totals) != 4 {
+		t.Fatalf("%v, %v", totals, err)
+	}
+	server.Restart()
+	eventually(t, "totals are put back", func() bool { return r.Raise(t.Context(), time.Now(), totals) == nil })
+	for range 2 {
+		if released, err := r.Restore(t.Context(), time.Now(), []limits.Hold{d.Hold}); err != nil || len(released) > 0 {
+			t.Errorf("%v, %v", released, err)
+		}
+	}
+	used := func() (places, tokens int64) {
+		all, err := r.Look(t.Context(), time.Now(), []policy.Limit{p})
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%v, %v", all, err)
+		}
+		return all[0].Used, all[1].Used
+	}
+	if places, tokens := used(); places != 1 || tokens != 100 {
+		t.Errorf("%d places and %d tokens are used, want 1 and 100", places, tokens)
+	}
+	again, err := r.Acquire(t.Context(), time.Now(), limits.Ask{Admission: "runs", Limits: []policy.Limit{p}, Tokens: 7})
+	if err != nil || !again.Admitted || again.Hold.Reserved != 100 || !again.Hold.At.Equal(d.Hold.At) {
+		t.Errorf("asked again: %+v, %v", again, err)
+	}
+	for range 2 {
+		if err := r.Release(t.Context(), time.Now(), d.Hold, limits.Used{Tokens: 30}); err != nil {
+			t.Error(err)
+		}
+	}
+	flush(t, r)
+	if places, tokens := used(); places != 0 || tokens != 30 {
+		t.Errorf("%d places and %d tokens are used, want 0 and 30", places, tokens)
+	}
 }
