@@ -160,4 +160,3 @@ func count01(b bool) int {
 	}
 	return 0
 }
-

@@ -139,4 +139,3 @@ func (r *rig) await(t *testing.T, fact func() bool) {
 		}
 	}
 }
-
