@@ -51,7 +51,7 @@ func randomText(r *rand.Rand) string {
 // TestAnyLibraryReadsAContext: what Mint writes golang-jwt reads, and what golang-jwt writes Verify reads.
 func TestAnyLibraryReadsAContext(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for i := range 300 {
+	for i := range 100 {
 		m, err := NewMinter("door" + randomText(r))
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestAnyFlippedBitIsRefused(t *testing.T) {
 	m, v := pair(t)
 	token := mint(t, m, "x")
 	for i := range len(token) {
-		for bit := range 8 {
+		for _, bit := range []int{i % 8, (i + 3) % 8} { // every bit of a byte somewhere: each costs a signature
 			b := []byte(token)
 			b[i] ^= 1 << bit
 			if _, err := v.Verify(string(b), noon); !errors.Is(err, ErrInvalid) {
