@@ -114,10 +114,13 @@ func upload(c net.Conn, length string) error {
 	if err != nil {
 		return err
 	}
-	if r.status != http.StatusUnauthorized {
-		return fmt.Errorf("want 401, got %v", r)
+	switch r.status {
+	case http.StatusUnauthorized:
+		return checkRefusal(r, "", "invalid_api_key")
+	case http.StatusTooManyRequests: // so many from one address
+		return checkRefusal(r, "", "too_many_failed_keys")
 	}
-	return checkRefusal(r, "", "invalid_api_key")
+	return fmt.Errorf("want 401 or 429, got %v", r)
 }
 
 // TestSlowHeaders keeps headers coming, a byte at a time: the connection must be ended, not wait for ever.
