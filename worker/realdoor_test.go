@@ -35,7 +35,7 @@ func newRealDoor(t *testing.T) *realDoor {
 		t.Fatal(err)
 	}
 	d := &realDoor{minter: m, target: "unix:" + l.Addr().String(), Server: &join.Server{
-		Fleet: fleet.New(), Token: "token", Door: "door-real", Keys: m.Keys, Log: quiet()}}
+		Fleet: fleet.New(), Token: "token", Door: "door-real", Keys: m.Keys, Beat: time.Minute, Log: quiet()}}
 	g := grpc.NewServer()
 	workerv1.RegisterFleetServer(g, d.Server)
 	served := make(chan error, 1)
