@@ -49,6 +49,7 @@ type up struct {
 	closer []func() // what the tests run beside it, in order
 	engine *engine
 	tap    *tap
+	idp    *idp
 }
 
 // openSentence is what `up` prints when it is ready.

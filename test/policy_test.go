@@ -51,6 +51,13 @@ func (p *policyText) setHead(head string) {
 	p.head = head
 }
 
+// keep has a secret looked for in all that is written, as those of keys are.
+func (p *policyText) keep(secret string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.secrets["a token "+secret[len(secret)-8:]] = secret
+}
+
 // key is the secret of a key.
 func (p *policyText) key(id string) string {
 	p.mu.Lock()
