@@ -43,7 +43,11 @@ func TestFlood(t *testing.T) {
 					t.Logf("the door grew by %d MiB", grown>>20)
 				}
 			})
+			// All of it came from this address, from which a right key is served as ever.
 			u.ok(t, post(u.key("main"), "/v1/chat/completions", oneToken))
+			if page := u.page(t, "/metrics"); !strings.Contains(page, `spokegate_credentials_slowed_total{answer="held"}`) {
+				t.Errorf("nothing was slowed: %s", page)
+			}
 		})
 	}
 }
