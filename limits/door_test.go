@@ -41,7 +41,7 @@ func (s *safeBuffer) String() string {
 }
 
 // timeout of a door's questions in these tests; longer than the real one, as the machine is busy with other tests.
-const timeout = 2 * time.Second
+const timeout = time.Second
 
 // beat is how long a door's announcement holds in these tests. It announces itself, and reads totals, three times in it.
 const beat = 6 * time.Second
