@@ -2,8 +2,9 @@
 // the policy, the limiter and the picker, opens the flight, and turns the answer into a CheckResponse.
 //
 // It promises that a request passes only with a known key, a permitted model and room within every limit, that what it
-// says is the only identity a request carries from then on, and that a refusal changes no counter. It fails closed: any
-// doubt, a done context among them, is a refusal. It does not watch what becomes of the request: package extproc does.
+// says is the only identity a request carries from then on, that a refusal changes no counter, and that none is touched before
+// the key is proved. It fails closed: any doubt, a done context among them, is a refusal. It keeps nothing of a body once the
+// answer is made. It does not watch what becomes of the request: package extproc does.
 package extauthz
 
 import (
