@@ -69,7 +69,7 @@ func (c requestCase) call(u *up, label string) call {
 			out.fields = append(out.fields, field{name, keys.Replace(v)})
 		}
 	}
-	out.fields = append(out.fields, field{caseHeader, label})
+	out.fields = append(out.fields, field{caseHeader, label}, fromStranger())
 	return out
 }
 

@@ -31,10 +31,13 @@ teams:
 `, keys)
 }
 
+// oneProxy lets each case come from an address of its own: who sends wrong keys again and again from one is slowed.
+var oneProxy = []string{"-trusted-hops", "1"}
+
 // attached is an installation before the scripted engine, u.engine.
 func attached(t testing.TB, picker string) *up {
 	return lab.use(t, "attached-"+picker, func() upOptions {
-		return upOptions{policy: casesPolicy("[{name: pool}]", "pool"), picker: picker, engine: startEngine("cheap", "dear")}
+		return upOptions{policy: casesPolicy("[{name: pool}]", "pool"), picker: picker, engine: startEngine("cheap", "dear"), more: oneProxy}
 	})
 }
 
@@ -70,7 +73,7 @@ func tapOptions(picker string, join func(u *up) error) upOptions {
 			return err
 		})
 	}
-	return upOptions{policy: casesPolicy("[{name: aside}]", "aside"), picker: picker, workers: 1, after: after}
+	return upOptions{policy: casesPolicy("[{name: aside}]", "aside"), picker: picker, workers: 1, more: oneProxy, after: after}
 }
 
 // simPolicy has a key for each test that fills a limit.
