@@ -26,6 +26,7 @@ var layers = []string{
 	"router",
 	"prompt",
 	"limits",
+	"usage/balance", // judges what usage has journaled
 	"usage",
 	"policy",
 	"openai",

@@ -1,0 +1,152 @@
+package balance
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/usage"
+)
+
+// Options say what to judge, and how.
+type Options struct {
+	// From and To bound the time of admission; zero: no bound. To is not included.
+	From, To time.Time
+	// Now is the time of reading.
+	Now time.Time
+	// Settle is how long a request may be open, and a record on its way. 0: everything is at rest, judge it all.
+	Settle time.Duration
+	// WriteOff are sources that will never return, beside those that a record in the evidence closes.
+	WriteOff []string
+	// Repair takes the records that are written in place of lost ones; nil: nothing is repaired. A record that was handed over
+	// is the callee's.
+	Repair func(*usagev1.Record) error
+	// Named is how many problems, and how many notes, are kept by name (10,000 each); all are counted.
+	Named int
+	// TempDir takes the temporary files; "": the system's.
+	TempDir string
+}
+
+var marshal = proto.MarshalOptions{Deterministic: true}
+
+// repairPrefix begins the names of sources of repairs.
+const repairPrefix = "repair/"
+
+// RepairSource is the source of what name repairs.
+func RepairSource(name string) string { return repairPrefix + name }
+
+// Audit collects evidence, and judges it. It is for one goroutine.
+type Audit struct {
+	opts      Options
+	traits    Traits
+	buckets   *buckets
+	sources   map[string]*source
+	lanes     map[laneKey]uint64
+	suspects  map[mark]*suspect
+	writeOffs map[string]time.Time
+	ledger    ledger
+
+	// Known by the time that all admissions are judged.
+	byAddress map[string]map[string]bool // sources of the workers that answered at an address
+	unserved  []unserved
+	err       error // of Options.Repair
+}
+
+// laneKey is one source in one lane.
+type laneKey struct {
+	lane, source string
+	epoch        uint64
+}
+
+// suspect is a number that was seen twice.
+type suspect struct{ id string }
+
+// New begins an audit of evidence with these traits. Close it.
+func New(opts Options, traits Traits) *Audit {
+	if opts.Named <= 0 {
+		opts.Named = 10_000
+	}
+	opts.From = later(opts.From, traits.Since)
+	a := &Audit{
+		opts: opts, traits: traits, buckets: &buckets{parent: opts.TempDir, most: bucketMemory}, sources: map[string]*source{}, lanes: map[laneKey]uint64{},
+		suspects: map[mark]*suspect{}, writeOffs: map[string]time.Time{}, byAddress: map[string]map[string]bool{},
+		ledger: newLedger(opts.Named),
+	}
+	for _, s := range opts.WriteOff {
+		a.writeOffs[s] = opts.Now
+	}
+	return a
+}
+
+// Close removes the temporary files.
+func (a *Audit) Close() error { return a.buckets.close() }
+
+// Add takes one piece of evidence. An error means that it could not be kept.
+func (a *Audit) Add(it Item) error {
+	r := it.Record
+	if it.Err == nil {
+		if why := fits(r); why != "" {
+			it.Err = fmt.Errorf("record %q: %s", r.Id, why)
+		}
+	}
+	if it.Err != nil {
+		a.ledger.problem(Problem{Kind: Damaged, What: fmt.Sprintf("%s: %v", it.Place, it.Err)})
+		return nil
+	}
+	a.ledger.records++
+	s := a.sources[r.Source]
+	if s == nil {
+		s = &source{name: r.Source, epochs: map[uint64]*epoch{}}
+		a.sources[r.Source] = s
+	}
+	if s.see(r, it.Fresh, a.opts.From, a.opts.To) {
+		a.inOrder(it)
+	} else {
+		a.suspects[markOf(r)] = nil
+	}
+	return a.keep(r)
+}
+
+// inOrder wants that a number which was not seen before is greater than those of its source before it in the lane.
+func (a *Audit) inOrder(it Item) {
+	r := it.Record
+	key := laneKey{it.Lane, r.Source, r.Epoch}
+	if before := a.lanes[key]; r.Sequence < before {
+		a.ledger.problem(about(OutOfOrder, r, "%s: it comes after sequence %d", it.Place, before))
+		return
+	}
+	a.lanes[key] = r.Sequence
+}
+
+// edge is how far a repair may be off that knows the time of admission only from a worker.
+const edge = time.Hour
+
+// keep puts a record aside until all are there, if it may be of the range.
+func (a *Audit) keep(r *usagev1.Record) error {
+	switch r.Kind {
+	case usage.KindBalance:
+		if source, is := strings.CutPrefix(r.Id, writeOffPrefix); is {
+			a.writeOffs[source] = later(a.writeOffs[source], r.EndedAt.AsTime())
+		}
+		return nil
+	case usage.KindServed:
+		if eventTime(r).Before(a.opts.From) { // and so was admitted before
+			return nil
+		}
+	case usage.KindAdmitted, usage.KindUsage:
+		if at := r.AdmittedAt.AsTime(); at.Before(a.opts.From.Add(-edge)) || a.after(at.Add(-edge)) {
+			return nil
+		}
+	default:
+		return nil // of another kind: only its number counts
+	}
+	return a.buckets.add(r)
+}
+
+func (a *Audit) after(t time.Time) bool { return !a.opts.To.IsZero() && !t.Before(a.opts.To) }
+
+func stamp(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }

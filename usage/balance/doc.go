@@ -1,0 +1,32 @@
+// Package balance proves the usage records: it reads what all sources have journaled, from spools or from Kafka, joins it by
+// admission, and names everything that does not fit.
+//
+// # What it promises
+//
+// For every admission of the range that is settled there is one *admitted* and one *usage* record, and a *served* one where
+// the answer was complete; they speak of the same caller; the door counted no more than the worker, and as much where nothing
+// was cut. For every source and epoch no sequence number is missing, none is there with two contents, and none is out of
+// order. What breaks this is a [Problem] with its admission, source, epoch and sequence. [Report.Balanced] only when there is
+// none.
+//
+// Of two records with one id the one counts that [usage.Wins]; the same record twice is counted once, and told.
+//
+// # What is judged
+//
+// Only what can be judged. A request may still be open, and its records may be on their way, so an admission is open, and no
+// problem, until its door's epoch is over or Options.Settle has passed. A gap counts when there is later evidence behind it:
+// for Kafka, where the partitions of one batch come in any order, Traits.Slack numbers or Options.Settle later.
+//
+// # What it does not promise
+//
+// A record that was altered, together with its check sum or in Kafka, is found where another record contradicts it: tokens,
+// caller, model, team, id, number; not where only it knows, such as its times. The last records of a source can be
+// missing without a gap; their admissions tell, unless all three records are gone. A *served* record that a killed worker took
+// along is not told from one that was taken away: it is a note, bounded by the worker's last record and its restart.
+//
+// # Bounds
+//
+// Evidence is read once. What is more than 32 MiB goes into 256 temporary files by admission, about 300 bytes a record; memory
+// holds one of these files at a time, one bit a record, and at most Options.Named problems. So 10 million records take about
+// 3 GB of temporary disk and 200 MB of memory; a range with several times more should be taken hour by hour.
+package balance
