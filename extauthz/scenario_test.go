@@ -140,30 +140,23 @@ func (s *scenario) setPolicy(t *testing.T, text string) string {
 func (s *scenario) askAll(t *testing.T, d *datadriven.TestData) string {
 	times := 1
 	d.MaybeScanArgs(t, "times", &times)
-	var out, last string
-	same := 0
-	flush := func() {
-		if same > 0 {
-			out += fmt.Sprintf("%d× %s", same, last)
-		}
+	if times == 1 {
+		return s.askOne(t, d, d.CmdArgs[0].Key)
 	}
+	var answers []string
 	for n := range times {
-		id := d.CmdArgs[0].Key
-		if times > 1 {
-			id = fmt.Sprint(id, n)
-		}
-		got := s.askOne(t, d, id)
-		if times == 1 {
-			return got
-		}
-		if got != last {
-			flush()
-			last, same = got, 0
-		}
-		same++
+		answers = append(answers, s.askOne(t, d, fmt.Sprint(d.CmdArgs[0].Key, n)))
 	}
-	flush()
-	return out
+	var out strings.Builder
+	for len(answers) > 0 { // equal ones in a row are told once
+		same := 1
+		for same < len(answers) && answers[same] == answers[0] {
+			same++
+		}
+		fmt.Fprintf(&out, "%d× %s", same, answers[0])
+		answers = answers[same:]
+	}
+	return out.String()
 }
 
 func (s *scenario) askOne(t *testing.T, d *datadriven.TestData, id string) string {
@@ -274,8 +267,7 @@ func (s *scenario) end(t *testing.T, d *datadriven.TestData) string {
 			*to = &n
 		}
 	}
-	id := d.CmdArgs[0].Key
-	s.Flights.End(id, flight.Facts{Metered: &flight.Metered{Report: openai.Report{Usage: u, CountedFrom: "engine", Terminal: true}, Status: 200, SawEnd: true, At: s.now},
+	s.Flights.End(d.CmdArgs[0].Key, flight.Facts{Metered: &flight.Metered{Report: openai.Report{Usage: u, CountedFrom: "engine", Terminal: true}, Status: 200, SawEnd: true, At: s.now},
 		Logged: &flight.Logged{Status: 200, Attempts: 1, At: s.now}})
 	return ""
 }
