@@ -2,6 +2,7 @@ package usage
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
@@ -41,4 +42,46 @@ func rank(r *usagev1.Record) int {
 // Uncounted tells whether r is the usage of a request that may have been served, and whose tokens nobody has seen.
 func Uncounted(r *usagev1.Record) bool {
 	return r.Kind == KindUsage && r.CountedFrom == CountedNone && r.Outcome != OutcomeNotServed
+}
+
+// ReadOnce is [Read], but that of each id only the record that counts is delivered: a repair, after all others, only where
+// nothing wins over it. It reads twice, and holds the repairs in memory.
+func ReadOnce(dir string, f func(*usagev1.Record) error) (Summary, error) {
+	repairs := map[string]*usagev1.Record{}
+	var order []string
+	s, err := Read(dir, func(r *usagev1.Record) error {
+		if rank(r) != rankRepair {
+			return nil
+		}
+		if before := repairs[r.Id]; before == nil {
+			order = append(order, r.Id)
+		} else if !Wins(r, before) {
+			return nil
+		}
+		repairs[r.Id] = r
+		return nil
+	})
+	var damage *DamageError
+	if err != nil && !errors.As(err, &damage) {
+		return s, err
+	}
+	s, err = Read(dir, func(r *usagev1.Record) error {
+		repair := repairs[r.Id]
+		if rank(r) == rankRepair || repair != nil && !Wins(r, repair) {
+			return nil
+		}
+		delete(repairs, r.Id)
+		return f(r)
+	})
+	if err != nil && !errors.As(err, &damage) {
+		return s, err
+	}
+	for _, id := range order {
+		if r := repairs[id]; r != nil {
+			if err := f(r); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, err
 }

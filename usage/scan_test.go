@@ -90,3 +90,40 @@ func TestWins(t *testing.T) {
 		}
 	}
 }
+
+// TestReadOnce delivers of each id the record that counts.
+func TestReadOnce(t *testing.T) {
+	dir := t.TempDir()
+	record := func(id, counted string, anomalies ...string) *usagev1.Record {
+		return &usagev1.Record{Id: id, Kind: KindUsage, Outcome: OutcomeComplete, CountedFrom: counted, Anomalies: anomalies}
+	}
+	for source, list := range map[string][]*usagev1.Record{
+		"door/main": {record("whole", CountedEngine), record("late", CountedEngine), record("unmetered", CountedNone)},
+		"repair/x": {record("lost", CountedEngine, Repaired), record("late", CountedEngine, Repaired),
+			record("unmetered", CountedEngine, Repaired), record("lost", CountedEngine, Repaired, "later")},
+	} {
+		s, err := Open(dir, source, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			s.Append(r)
+		}
+		if err := s.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	_, err := ReadOnce(dir, func(r *usagev1.Record) error {
+		got = append(got, r.Id+" of "+r.Source+" "+strings.Join(r.Anomalies, ","))
+		return nil
+	})
+	want := "whole of door/main ; late of door/main ; lost of repair/x repaired,later; unmetered of repair/x repaired"
+	if strings.Join(got, "; ") != want || err != nil {
+		t.Errorf("%v; got %s", err, strings.Join(got, "; "))
+	}
+	enough := errors.New("enough")
+	if _, err := ReadOnce(dir, func(*usagev1.Record) error { return enough }); err != enough {
+		t.Errorf("the caller's error came back as %v", err)
+	}
+}
