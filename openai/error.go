@@ -87,11 +87,18 @@ func (e *Error) Headers() []Header {
 // time until the limit is whole again, written as a duration such as 1s or 6m0s, rounded up to milliseconds.
 func RateLimitHeaders(kind string, limit, remaining int64, reset time.Duration) []Header {
 	whole := time.Duration(roundUp(max(reset, 0), time.Millisecond)) * time.Millisecond
+	names := limitNames[kind]
 	return []Header{
-		{"x-ratelimit-limit-" + kind, strconv.FormatInt(limit, 10)},
-		{"x-ratelimit-remaining-" + kind, strconv.FormatInt(max(remaining, 0), 10)},
-		{"x-ratelimit-reset-" + kind, whole.String()},
+		{names[0], strconv.FormatInt(limit, 10)},
+		{names[1], strconv.FormatInt(max(remaining, 0), 10)},
+		{names[2], whole.String()},
 	}
+}
+
+// limitNames spares each answer the making of the names.
+var limitNames = map[string][3]string{
+	"requests": {"x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"},
+	"tokens":   {"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"},
 }
 
 // roundUp returns how many units cover d. The remainder decides, not a sum, so that the largest durations do not overflow.

@@ -31,7 +31,7 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(rw)
 	_ = rc.SetReadDeadline(time.Now().Add(w.cfg.BodyTimeout))
 	op, _, bad := openai.Route(r.Method, r.URL.Path)
-	if bad == nil && op == openai.Models {
+	if bad == nil && op.Local() {
 		bad = openai.UnknownURL(r.URL.Path) // the door answers these
 	}
 	if bad != nil {
