@@ -20,8 +20,8 @@ type metrics struct {
 	anomalies *prometheus.CounterVec
 	genAI     *genAI
 
-	// Tokens of the requests that count in quotas.
-	reserved, settled, overshoot *prometheus.CounterVec
+	// Of the requests that count in quotas: their tokens, and how many requests nobody could settle. By model.
+	reserved, settled, overshoot, unsettled *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -46,6 +46,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		overshoot: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_tokens_overshoot_total", Help: "Tokens that requests used beyond what was reserved for them, by model.",
 		}, []string{"model"}),
+		unsettled: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_flight_unsettled_total", Help: "Requests whose reservation stands, because nobody said what they used, by model.",
+		}, []string{"model"}),
 	}
 }
 
@@ -62,6 +65,7 @@ func (m *metrics) settle(b *bill, used limits.Used) {
 	n := used.Tokens
 	if n < 0 {
 		n = b.hold.Reserved
+		m.unsettled.WithLabelValues(b.model).Inc()
 	}
 	m.settled.WithLabelValues(b.model).Add(float64(n))
 	if over := n - b.hold.Reserved; over > 0 {

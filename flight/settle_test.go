@@ -166,7 +166,7 @@ func TestTokenMetrics(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   *prometheus.CounterVec
 		want float64
-	}{"reserved": {m.reserved, 2000}, "settled": {m.settled, 200 + 640 + 500}, "overshoot": {m.overshoot, 140}} {
+	}{"reserved": {m.reserved, 2000}, "settled": {m.settled, 200 + 640 + 500}, "overshoot": {m.overshoot, 140}, "unsettled": {m.unsettled, 1}} {
 		if got := testutil.ToFloat64(c.of.WithLabelValues("model")); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

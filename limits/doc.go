@@ -11,7 +11,7 @@
 //   - Quotas are of calendar minutes, days and months in UTC. Tokens are reserved when a request is admitted, and settled when it
 //     ends: parallel requests are judged by what they may use, before the first answer. Unused ones are back at once; what was
 //     used above the reservation counts too, above the quota. A quota can be exceeded by those estimates' errors and by nothing
-//     else; the metric spokegate_limits_overshoot_tokens_total adds them up.
+//     else; the metric spokegate_tokens_overshoot_total adds them up.
 //   - One admission counts once, however often it is asked about.
 //   - Limits come with each ask and are not kept: a raised, lowered or removed limit holds from the next request on.
 //

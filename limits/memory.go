@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/spokegate/spokegate/policy"
 )
 
@@ -16,8 +14,7 @@ type MemoryConfig struct {
 	LeaseTTL time.Duration
 	// Remember is how many released admissions are kept, each for LeaseTTL, so that a late second ask about one gets its
 	// first answer and takes nothing. Default 65,536; the oldest go first.
-	Remember   int
-	Registerer prometheus.Registerer // nil: none
+	Remember int
 }
 
 // Memory is the Limiter of one process, behind one lock.
@@ -26,8 +23,7 @@ type MemoryConfig struct {
 // counters, so n idle ones are gone after n/2 asks at most), one with quotas when its month is over; an admission when it is
 // released or expires. What an admission reserved that expires, because nobody renewed it, stays counted.
 type Memory struct {
-	cfg     MemoryConfig
-	metrics *memoryMetrics
+	cfg MemoryConfig
 
 	mu       sync.Mutex
 	clock    time.Time // the latest time seen
@@ -49,7 +45,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	if cfg.Remember <= 0 {
 		cfg.Remember = 1 << 16
 	}
-	return &Memory{cfg: cfg, metrics: newMemoryMetrics(cfg.Registerer), counters: counters{byID: map[string]*counter{}}, holdings: map[string]*holding{}}
+	return &Memory{cfg: cfg, counters: counters{byID: map[string]*counter{}}, holdings: map[string]*holding{}}
 }
 
 // Acquire implements Limiter.
@@ -88,7 +84,8 @@ func (m *Memory) recall(now time.Time, admission string) (Decision, bool) {
 	return Decision{}, false
 }
 
-// adopt counts an admission that another store has decided as d, whether there is room for it here or not.
+// adopt counts an admission that another store has decided as d, whether there is room for it here or not. In quotas it
+// counts in the shared part.
 func (m *Memory) adopt(now time.Time, ask Ask, d Decision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +101,7 @@ func (m *Memory) gather(ls []policy.Limit) []Fact {
 	for i := range ls {
 		f := Fact{Limit: ls[i]}
 		if c := m.counters.byID[ls[i].ID]; c != nil {
-			f.Bucket, f.InFlight, f.Periods = c.bucket, c.inFlight, c.periods
+			f.Bucket, f.InFlight, f.Periods = c.bucket, c.inFlight, c.counted(&m.calendar)
 		}
 		m.facts = append(m.facts, f)
 	}
@@ -135,12 +132,9 @@ func (m *Memory) admit(ask Ask, d Decision) {
 			h.leases = append(h.leases, c)
 		}
 		if counts {
-			c.reserve(&m.calendar, h.reserved)
+			c.reserve(&m.calendar, h)
 			h.quotas = append(h.quotas, c)
 		}
-	}
-	if quotas > 0 {
-		m.metrics.reserved.Add(float64(h.reserved))
 	}
 	m.holdings[ask.Admission] = h
 	m.open.push(h)
@@ -175,7 +169,7 @@ func (m *Memory) Release(_ context.Context, now time.Time, hold Hold, used Used)
 	}
 	m.open.remove(h)
 	h.free()
-	m.settle(h, used)
+	h.settle(used)
 	h.expires = m.clock.Add(m.cfg.LeaseTTL)
 	m.released.push(h)
 	if m.released.len > m.cfg.Remember {
@@ -194,21 +188,13 @@ func (m *Memory) advance(now time.Time) {
 	}
 	for h := m.open.first; h != nil && !m.clock.Before(h.expires); h = m.open.first {
 		h.free()
-		m.settle(h, Used{Tokens: -1})
+		h.settle(Used{Tokens: -1})
 		m.forget(h)
 	}
 	for h := m.released.first; h != nil && !m.clock.Before(h.expires); h = m.released.first {
 		m.forget(h)
 	}
 	m.counters.sweep(m.clock, &m.calendar)
-}
-
-// settle settles once what is counted in quotas.
-func (m *Memory) settle(h *holding, used Used) {
-	if len(h.quotas) > 0 {
-		m.metrics.settled(h.reserved, used)
-		h.settle(used)
-	}
 }
 
 func (m *Memory) forget(h *holding) {

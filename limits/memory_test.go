@@ -5,9 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/limits/limitstest"
 	"github.com/spokegate/spokegate/policy"
@@ -110,50 +107,6 @@ func TestMemoryKeepsQuotasForTheirMonth(t *testing.T) {
 	}
 	if n := others(april); n != 0 {
 		t.Errorf("%d counters after all was given back", n)
-	}
-}
-
-func TestMemoryMetrics(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	m := limits.NewMemory(limits.MemoryConfig{Registerer: reg, LeaseTTL: time.Minute})
-	l := policy.Limit{ID: "key", TokensPerMinute: 1e6}
-	for i, used := range []int64{-1, 300, 1300, 1000} {
-		d, err := m.Acquire(t.Context(), start, limits.Ask{Admission: fmt.Sprint(i), Limits: []policy.Limit{l}, Tokens: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if err := m.Release(t.Context(), start, d.Hold, limits.Used{Tokens: used}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	no, err := m.Acquire(t.Context(), start, limits.Ask{Admission: "counted by no quota", Tokens: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Release(t.Context(), start, no.Hold, limits.Used{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Acquire(t.Context(), start, limits.Ask{Admission: "orphan", Limits: []policy.Limit{l}, Tokens: 1000}); err != nil {
-		t.Fatal(err)
-	}
-	acquire(t, m, start.Add(time.Minute), "later")
-	want := map[string]float64{
-		"spokegate_limits_reserved_tokens_total": 5000, "spokegate_limits_refunded_tokens_total": 700,
-		"spokegate_limits_overshoot_tokens_total": 300, "spokegate_limits_unsettled_total": 2,
-	}
-	families, err := reg.Gather()
-	if err != nil || len(families) != len(want) {
-		t.Fatal(families, err)
-	}
-	for _, f := range families {
-		if got := f.GetMetric()[0].GetCounter().GetValue(); got != want[f.GetName()] {
-			t.Errorf("%s is %v, want %v", f.GetName(), got, want[f.GetName()])
-		}
-	}
-	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
-		t.Errorf("metrics: %v, %v", problems, err)
 	}
 }
 

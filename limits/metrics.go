@@ -47,31 +47,3 @@ func newFallbackMetrics(r prometheus.Registerer) *fallbackMetrics {
 		}),
 	}
 }
-
-// memoryMetrics are those of one Memory. It sees every admission of its door, also those that Redis counts.
-type memoryMetrics struct{ reserved, refunded, overshoot, unsettled prometheus.Counter }
-
-func newMemoryMetrics(r prometheus.Registerer) *memoryMetrics {
-	with := promauto.With(r)
-	counter := func(name, help string) prometheus.Counter {
-		return with.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
-	return &memoryMetrics{
-		reserved:  counter("spokegate_limits_reserved_tokens_total", "Tokens reserved at admission, of requests that a quota counts."),
-		refunded:  counter("spokegate_limits_refunded_tokens_total", "Reserved tokens that were not used and were given back at the end."),
-		overshoot: counter("spokegate_limits_overshoot_tokens_total", "Tokens used above what was reserved; by so many at most quotas were exceeded."),
-		unsettled: counter("spokegate_limits_unsettled_total", "Requests whose reservation stands, because nobody said what they used."),
-	}
-}
-
-// settled counts the end of a request.
-func (m *memoryMetrics) settled(reserved int64, used Used) {
-	switch {
-	case used.Tokens < 0:
-		m.unsettled.Inc()
-	case used.Tokens < reserved:
-		m.refunded.Add(float64(reserved - used.Tokens))
-	default:
-		m.overshoot.Add(float64(used.Tokens - reserved))
-	}
-}

@@ -143,7 +143,7 @@ func (inMemory) Close(context.Context) error { return nil }
 func (inMemory) Status() string              { return "in memory, for this door alone" }
 
 func newCounters(d doorFlags, reg *prometheus.Registry, log *slog.Logger) (counters, error) {
-	memory := limits.NewMemory(limits.MemoryConfig{Registerer: reg})
+	memory := limits.NewMemory(limits.MemoryConfig{})
 	if d.redis == "" {
 		return inMemory{memory}, nil
 	}
