@@ -20,7 +20,7 @@ const usageText = `spokegate: the door before your GPUs
   spokegate sim           the simulated engine
   spokegate policy        check a policy file, print its JSON schema, revoke a key on this spoke
   spokegate key new       make a key
-  spokegate usage tail    follow the usage records
+  spokegate usage         follow the usage records, export them, prove that none is missing
   spokegate envoy print   show Envoy's configuration
 
 spokegate COMMAND -h tells its flags.

@@ -2,20 +2,17 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"path/filepath"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	"github.com/spokegate/spokegate/usage"
 )
 
 func runUsage(ctx context.Context, args []string) error {
-	sub, rest, err := pickSub("usage", args, map[string]role{"tail": tailUsage})
+	sub, rest, err := pickSub("usage", args, map[string]role{"tail": tailUsage, "export": exportUsage, "reconcile": reconcileUsage})
 	if err != nil {
 		return err
 	}
@@ -25,20 +22,18 @@ func runUsage(ctx context.Context, args []string) error {
 // tailUsage prints records as JSON lines: those that are there, and then each as it comes.
 func tailUsage(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("usage tail", flag.ContinueOnError)
-	dir := f.String("dir", cmp.Or(os.Getenv("SPOKEGATE_DIR"), ".spokegate"), "the `folder` that `spokegate up` keeps its files in ($SPOKEGATE_DIR)")
+	dir := dirFlag(f, "the `folder` that `spokegate up` keeps its files in")
 	kind := f.String("kind", usage.KindUsage, "usage, admitted, served or all")
 	follow := f.Bool("follow", true, "go on until interrupted; -follow=false stops at the last record")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	switch *kind {
-	case usage.KindUsage, usage.KindAdmitted, usage.KindServed, "all":
-	default:
-		return fmt.Errorf("-kind %q: want usage, admitted, served or all", *kind)
+	if err := kindIs(*kind); err != nil {
+		return err
 	}
-	spool := filepath.Join(*dir, "spool")
-	if _, err := os.Stat(spool); err != nil {
-		return fmt.Errorf("no spool at %s: start `spokegate up`, or name its folder with -dir", spool)
+	spool, err := spoolOf(*dir)
+	if err != nil {
+		return err
 	}
 	out := bufio.NewWriter(os.Stdout)
 	print := func(r *usagev1.Record) error {
@@ -53,7 +48,6 @@ func tailUsage(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	var err error
 	if *follow {
 		err = usage.Tail(ctx, spool, print)
 	} else {

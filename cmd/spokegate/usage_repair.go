@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/usage"
+)
+
+// repairJournal is the spool of repairs. It is opened with the first one: who has nothing to repair leaves no trace.
+type repairJournal struct {
+	dir, source string
+	brokers     []string // Kafka, to ship to; empty: none
+
+	spool   *usage.Spool
+	written int
+}
+
+// repairBatch is how many repairs may wait for the disk, well below what a spool's queue takes.
+const repairBatch = 1000
+
+func (j *repairJournal) write(ctx context.Context, r *usagev1.Record) error {
+	if j.spool == nil {
+		spool, err := usage.Open(j.dir, j.source, usage.Options{})
+		if err != nil {
+			return err
+		}
+		j.spool = spool
+	}
+	j.spool.Append(r)
+	if j.written++; j.written%repairBatch == 0 {
+		return j.synced(ctx)
+	}
+	return nil
+}
+
+// synced returns nil when all repairs are on disk.
+func (j *repairJournal) synced(ctx context.Context) error {
+	err := j.spool.Flush(ctx)
+	if st := j.spool.Stats(); err == nil && st.Lost > 0 {
+		err = fmt.Errorf("%d could not be kept", st.Lost)
+	}
+	if err != nil {
+		return fmt.Errorf("write repairs to %s: %w", j.dir, err)
+	}
+	return nil
+}
+
+// close brings the repairs to disk, and to Kafka where there is one. It is safe to call more than once.
+func (j *repairJournal) close(ctx context.Context) error {
+	if j.spool == nil {
+		return nil
+	}
+	err := j.synced(ctx)
+	_ = j.spool.Close(ctx) // what it says, synced has said
+	j.spool = nil
+	if err != nil || len(j.brokers) == 0 {
+		return err
+	}
+	return j.ship(ctx)
+}
+
+// shipPatience is how long Kafka, which was read a moment ago, may take to take the repairs.
+const shipPatience = time.Minute
+
+func (j *repairJournal) ship(ctx context.Context) error {
+	f, err := usage.NewForwarder(usage.ForwarderConfig{Dir: j.dir, Source: j.source, Brokers: j.brokers})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, shipPatience)
+	defer cancel()
+	run, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { f.Run(run) })
+	err = f.Drain(ctx)
+	stop()
+	running.Wait()
+	if err != nil {
+		return fmt.Errorf("%d repairs are on disk in %s and not in Kafka yet; the next -repair ships them: %s", j.written, j.dir, f.Status().Err)
+	}
+	return nil
+}
+
+// progress tells on a terminal, or now and then in a log, how far a long run has come.
+type progress struct {
+	out      *os.File
+	terminal bool
+	every    time.Duration
+	begun    time.Time
+	told     time.Time
+	line     bool // one is on the terminal
+}
+
+func newProgress(out *os.File) *progress {
+	p := &progress{out: out, every: 10 * time.Second, begun: time.Now(), told: time.Now()}
+	if info, err := out.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		p.terminal, p.every = true, 500*time.Millisecond
+	}
+	return p
+}
+
+func (p *progress) tell(done, total int64) {
+	if time.Since(p.told) < p.every {
+		return
+	}
+	p.told = time.Now()
+	begin, end := "", "\n"
+	if p.terminal {
+		begin, end, p.line = "\r\x1b[K", "", true
+	}
+	fmt.Fprintf(p.out, "%sread %d %% in %v%s", begin, 100*done/max(total, 1), time.Since(p.begun).Round(time.Second), end)
+}
+
+// end takes the line off the terminal.
+func (p *progress) end() {
+	if p.line {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}

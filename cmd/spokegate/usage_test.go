@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/usage"
+	"github.com/spokegate/spokegate/usage/balance"
+)
+
+// command runs one in this process, and returns what it printed.
+func command(t *testing.T, args ...string) (out string, code int) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	printed := make(chan []byte)
+	go func() {
+		b, _ := io.ReadAll(r)
+		printed <- b
+	}()
+	code = run(context.Background(), args)
+	os.Stdout = stdout
+	w.Close()
+	return string(<-printed), code
+}
+
+// journaled keeps records in the spool of a source.
+func journaled(t *testing.T, dir, source string, list ...*usagev1.Record) {
+	t.Helper()
+	s, err := usage.Open(filepath.Join(dir, "spool"), source, usage.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list {
+		s.Append(r)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// told are the three records of a request.
+func told(admission string, tokens int64) (admitted, used, served *usagev1.Record) {
+	at := timestamppb.New(time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC))
+	admitted = &usagev1.Record{Id: usage.AdmittedID(admission), Kind: usage.KindAdmitted, Admission: admission, Team: "research", Key: "k", AdmittedAt: at, ClientRequestId: "=1+1"}
+	used = proto.CloneOf(admitted)
+	used.Id, used.Kind, used.Outcome, used.CountedFrom = usage.UsageID(admission), usage.KindUsage, usage.OutcomeComplete, usage.CountedEngine
+	used.CompletionTokens, used.EndedAt, used.Anomalies, used.Status = &tokens, at, []string{"a", "b"}, proto.Uint32(200)
+	served = &usagev1.Record{Id: usage.ServedID(admission, 1, "main"), Kind: usage.KindServed, Admission: admission, Team: "research", Key: "k",
+		Outcome: used.Outcome, CountedFrom: used.CountedFrom, CompletionTokens: &tokens, EndedAt: at, Attempt: 1}
+	return admitted, used, served
+}
+
+// TestReconcile follows an operator: something is missing, is repaired, and then it balances.
+func TestReconcile(t *testing.T) {
+	door, worker := t.TempDir(), t.TempDir()
+	t.Setenv("SPOKEGATE_KAFKA", "127.0.0.1:1") // where nobody answers: a folder on the command line is meant
+	a1, u1, s1 := told("a1", 10)
+	a2, _, s2 := told("a2", 20)
+	journaled(t, door, "door/main", a1, u1, a2)
+	journaled(t, worker, "worker/w1", s1, s2)
+	dirs := door + "," + worker
+	reconcile := func(flags ...string) (string, int) {
+		return command(t, append([]string{"usage", "reconcile", "-dir", dirs, "-as", "ops"}, flags...)...)
+	}
+	for _, step := range []struct {
+		flags []string
+		code  int
+		want  string
+	}{
+		{nil, 1, "missing_usage door/main/"},
+		{[]string{"-from", "2026-03-01T11"}, 0, "It balances: 0 admissions"},
+		{[]string{"-from", "2026-03-01T10", "-to", "2026-03-01T11:00:00Z"}, 1, "It does not balance: 1 missing_usage."},
+		{[]string{"-repair"}, 0, "repaired_now"},
+		{nil, 0, "It balances: 2 admissions, 2 usage records, 2 served."},
+		{[]string{"-repair"}, 0, "repaired_before repair/ops/"},
+		{[]string{"-write-off", "worker/w9"}, 0, "It balances"},
+		{[]string{"-write-off", "w9"}, 2, ""},
+		{[]string{"-settle", "-1s"}, 2, ""},
+		{[]string{"-from", "yesterday"}, 2, ""},
+		{[]string{"-from", "2026-03-02", "-to", "2026-03-01"}, 2, ""},
+		{[]string{"-as", "a/b"}, 2, ""},
+		{[]string{"-kafka", "127.0.0.1:1"}, 1, ""},
+	} {
+		if out, code := reconcile(step.flags...); code != step.code || !strings.Contains(out, step.want) {
+			t.Errorf("%v: exit code %d\n%s", step.flags, code, out)
+		}
+	}
+	out, code := reconcile("-json")
+	var report balance.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || !report.Balanced || report.Total.Usage != 2 || report.Total.CompletionTokens != 30 {
+		t.Errorf("exit code %d, %v:\n%s", code, err, out)
+	}
+	if files, err := filepath.Glob(filepath.Join(door, "spool", "repair_ops", "*.log")); err != nil || len(files) != 2 {
+		t.Errorf("%v, %v: who has nothing to repair leaves no trace", files, err)
+	}
+	if _, code := command(t, "usage", "reconcile", "-dir", t.TempDir()); code != 1 {
+		t.Errorf("no spool: exit code %d", code)
+	}
+}
+
+// TestExport: each id once, in a form that a spreadsheet cannot take for formulas.
+func TestExport(t *testing.T) {
+	dir := t.TempDir()
+	a1, u1, _ := told("a1", 10)
+	_, u2, _ := told("a2", 20)
+	repair := proto.CloneOf(u1)
+	repair.Anomalies = []string{usage.Repaired}
+	journaled(t, dir, "door/main", a1, u1, u2)
+	journaled(t, dir, "repair/ops", repair)
+	out, code := command(t, "usage", "export", "-dir", dir)
+	var ids []string
+	for line := range strings.Lines(out) {
+		r, err := usage.ParseJSON([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, r.Id+" of "+r.Source)
+	}
+	if got := strings.Join(ids, ", "); code != 0 || got != "a1/usage of door/main, a2/usage of door/main" {
+		t.Errorf("exit code %d: %s", code, got)
+	}
+	out, code = command(t, "usage", "export", "-dir", dir, "-format", "csv", "-kind", "all")
+	rows, err := csv.NewReader(bytes.NewReader([]byte(out))).ReadAll()
+	if err != nil || code != 0 || len(rows) != 4 {
+		t.Fatalf("exit code %d, %v:\n%s", code, err, out)
+	}
+	names := map[string]string{}
+	for i, name := range rows[0] {
+		names[name] = rows[2][i]
+	}
+	for name, want := range map[string]string{
+		"id": "a1/usage", "sequence": "2", "team": "research", "stream": "false", "client_request_id": "'=1+1", "completion_tokens": "10",
+		"prompt_tokens": "", "asked_model": "", "anomalies": "a b", "status": "200", "admitted_at": "2026-03-01T10:00:00Z", "first_byte_at": "",
+	} {
+		if got, is := names[name]; got != want || !is {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	for flags, want := range map[string]int{"-format xml": 2, "-kind none": 2, "-from 2026-03-01T11": 0, "-dir /nowhere": 1} {
+		args := append([]string{"usage", "export", "-dir", dir}, strings.Fields(flags)...)
+		if out, code := command(t, args...); code != want || out != "" {
+			t.Errorf("%s: exit code %d, %s", flags, code, out)
+		}
+	}
+}
+
+// TestProgress is told in lines where there is no terminal, and not more often than it is asked to.
+func TestProgress(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := newProgress(f)
+	p.tell(1, 4)
+	p.told = p.told.Add(-time.Hour)
+	p.tell(2, 4)
+	p.tell(3, 4)
+	p.end()
+	if b, err := os.ReadFile(f.Name()); err != nil || !strings.HasPrefix(string(b), "read 50 % in ") || strings.Count(string(b), "\n") != 1 {
+		t.Errorf("%q, %v", b, err)
+	}
+}
