@@ -63,9 +63,12 @@ func (s *Server) admit(ctx context.Context, q question) answer {
 	if refusal = q.checkType(); refusal != nil {
 		return c.refused(refusal)
 	}
-	if c.body, refusal = openai.DecodeBody(q.contentEncoding, q.body, s.BodyLimit); refusal != nil {
+	body, done, refusal := s.decode(ctx, q)
+	defer done()
+	if refusal != nil {
 		return c.refused(refusal)
 	}
+	c.body = body
 	req, refusal := openai.Scan(c.op, c.body)
 	if refusal != nil {
 		return c.refused(refusal)
