@@ -29,9 +29,9 @@ var (
 	ErrNoKeys = errors.New("the keys of the token's issuer are not known yet")
 )
 
-// IssuerConfig says whose JWTs are taken for keys, as policy.Issuer does.
+// IssuerConfig says whose JWTs are taken for keys.
 type IssuerConfig struct {
-	Name        string // unique
+	Name        string // unique; for records and counters
 	Issuer      string // what the claim iss must be
 	Audience    string // what must be among the claim aud
 	JWKSFile    string // where the keys are: a file, or else

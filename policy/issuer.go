@@ -7,19 +7,14 @@ import (
 	"slices"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+	"github.com/spokegate/spokegate/identity"
 )
 
 // Issuer signs JWTs that stand for keys.
 type Issuer struct {
-	Name      string // for records and counters
-	Issuer    string // the claim iss
-	Audience  string // one of the claim aud
-	JWKSFile  string // where its keys are: a file, or else
-	JWKSURL   string // an https address
-	TeamClaim string // names the team; default "team"
-	// ModelsClaim lists what narrows the team's models, as a key's models do; empty: nothing does. Where it is set, a JWT
-	// without it may use nothing.
-	ModelsClaim string
+	// How its JWTs are verified. ModelsClaim lists what narrows the team's models, as a key's models do: where it is
+	// set, a JWT without it may use nothing.
+	identity.IssuerConfig
 
 	teams  map[string]bool // that it may name; nil: all
 	limits []Limit         // of each subject, without the owner and the counter's name
@@ -30,8 +25,10 @@ const defTeamClaim = "team"
 func (b *builder) issuersOf(list []*policyv1.Issuer) {
 	for _, i := range list {
 		out := &Issuer{
-			Name: i.GetName(), Issuer: i.GetIssuer(), Audience: i.GetAudience(), JWKSFile: i.GetJwksFile(), JWKSURL: i.GetJwksUrl(),
-			TeamClaim: cmp.Or(i.GetTeamClaim(), defTeamClaim), ModelsClaim: i.GetModelsClaim(),
+			IssuerConfig: identity.IssuerConfig{
+				Name: i.GetName(), Issuer: i.GetIssuer(), Audience: i.GetAudience(), JWKSFile: i.GetJwksFile(), JWKSURL: i.GetJwksUrl(),
+				TeamClaim: cmp.Or(i.GetTeamClaim(), defTeamClaim), ModelsClaim: i.GetModelsClaim(),
+			},
 			limits: compileLimits(KeyLevel, "", i.GetLimits()),
 		}
 		if len(i.GetTeams()) > 0 {

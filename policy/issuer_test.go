@@ -74,6 +74,9 @@ func TestIssuerNamesItsTeamsOnly(t *testing.T) {
 	}
 }
 
+// What validID must be the same as.
+var idRE = regexp.MustCompile(idForm)
+
 var subjectForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]*:(~[0-9a-f]{40}|[A-Za-z0-9][A-Za-z0-9._@-]{0,62})$`)
 
 func TestSubjectIDs(t *testing.T) {

@@ -21,7 +21,6 @@ const (
 )
 
 var (
-	idRE      = regexp.MustCompile(idForm)
 	modelRE   = regexp.MustCompile(modelForm)
 	patternRE = regexp.MustCompile(patternForm)
 	fieldRE   = regexp.MustCompile(fieldForm)
@@ -35,13 +34,13 @@ func badID(s string) string {
 	switch {
 	case s == "":
 		return "is missing; want a name"
-	case !idRE.MatchString(s):
+	case !validID(s):
 		return "is not a name: want up to 63 letters, digits and . _ @ -, beginning with a letter or digit"
 	}
 	return ""
 }
 
-// validID is idRE.MatchString, cheap enough for every request.
+// validID says whether s has idForm. It is cheap enough for every request.
 func validID(s string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -86,7 +86,7 @@ func keyText(key ast.MapKeyNode, t *token.Token) string {
 
 // join adds a member's name to a path. Names that are not ours are repeated with care: see quote.
 func join(path, name string) string {
-	if !idRE.MatchString(name) {
+	if !validID(name) {
 		name = quote(name)
 	}
 	if path == "" {

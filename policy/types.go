@@ -24,7 +24,8 @@ type Key struct {
 	limits []Limit
 }
 
-// Allows says whether the key may ask for the model. Who may ask for an alias may have what it stands for. It looks at names only: see [Key.Refused] for the key itself.
+// Allows says whether the key may ask for the model. Who may ask for an alias may have what it stands for. It looks at names
+// only: see [Key.Refused] for the key itself.
 func (k *Key) Allows(m *Model) bool {
 	if k == nil || k.Team == nil || m == nil || !k.Team.allowed[m.Name] {
 		return false

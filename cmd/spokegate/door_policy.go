@@ -48,8 +48,7 @@ func (d *door) cutRevoked(snap *policy.Snapshot) {
 
 func issuersOf(snap *policy.Snapshot) (list []identity.IssuerConfig) {
 	for _, i := range snap.Issuers() {
-		list = append(list, identity.IssuerConfig{Name: i.Name, Issuer: i.Issuer, Audience: i.Audience,
-			JWKSFile: i.JWKSFile, JWKSURL: i.JWKSURL, TeamClaim: i.TeamClaim, ModelsClaim: i.ModelsClaim})
+		list = append(list, i.IssuerConfig)
 	}
 	return list
 }
