@@ -20,6 +20,9 @@ import (
 // clientsLimit is the body limit of the installations that the matrix of clients uses.
 const clientsLimit = 8 << 20
 
+// clientTokens a minute are to be had with some keys of these.
+const clientTokens = 200
+
 // clientSite is an installation before simulated engines, as clients reach it.
 type clientSite struct {
 	*up
@@ -65,6 +68,8 @@ func clientsPolicy() *policyText {
 	keys := map[string]string{"main": "team: t1", "small-only": "team: t1, models: [sim-small]"}
 	for _, client := range []string{"openai", "anthropic", "langchain", "go"} {
 		keys["rated-"+client] = "team: t1, limits: [{requests_per_second: 0.5, burst: 1}]"
+		keys["tokens-"+client] = fmt.Sprintf("team: t1, limits: [{tokens_per_minute: %d}]", clientTokens)
+		keys["quota-"+client] = "team: t1, limits: [{requests_per_day: 1}]"
 	}
 	return newPolicy(`
 endpoints: [{name: sim}]
@@ -91,13 +96,13 @@ type clientSaid struct {
 	RequestBytes               *int64 `json:"request_bytes"`
 }
 
-// runClient runs a script of the matrix, and compares what its client was told with the journals of the site and of the
+// runClient runs a script of the matrix with the keys of a client, and compares what its client was told with the journals of the site and of the
 // engine before which u stands.
-func runClient(t *testing.T, script string, s clientSite, rated string, engine *up) {
+func runClient(t *testing.T, script string, s clientSite, client string, engine *up) {
 	t.Helper()
 	s.cases += script + "/"
 	scriptEngine(engine.engine, s.cases)
-	for _, line := range s.runScript(t, script, rated, engine) {
+	for _, line := range s.runScript(t, script, client, engine) {
 		t.Run(line.Case, func(t *testing.T) {
 			if line.Error != "" {
 				t.Fatal(line.Error)
@@ -111,7 +116,7 @@ func runClient(t *testing.T, script string, s clientSite, rated string, engine *
 	}
 }
 
-func (s clientSite) runScript(t *testing.T, script, rated string, engine *up) []clientSaid {
+func (s clientSite) runScript(t *testing.T, script, client string, engine *up) []clientSaid {
 	t.Helper()
 	python := filepath.Join(lab.root, ".tools", "venv", "bin", "python")
 	if _, err := os.Stat(python); err != nil {
@@ -121,7 +126,8 @@ func (s clientSite) runScript(t *testing.T, script, rated string, engine *up) []
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, filepath.Join("clients", script+".py"))
 	cmd.Env = append(os.Environ(), "SPOKEGATE_URL="+s.url, "SPOKEGATE_KEY="+s.key("main"), "SPOKEGATE_KEY_SMALL="+s.key("small-only"),
-		"SPOKEGATE_KEY_RATED="+s.key(rated), "SPOKEGATE_ENGINE_URL=http://"+engine.listen, "SPOKEGATE_ENGINE_KEY="+engine.key("main"),
+		"SPOKEGATE_KEY_RATED="+s.key("rated-"+client), "SPOKEGATE_KEY_TOKENS="+s.key("tokens-"+client), "SPOKEGATE_TOKENS="+fmt.Sprint(clientTokens),
+		"SPOKEGATE_KEY_QUOTA="+s.key("quota-"+client), "SPOKEGATE_ENGINE_URL=http://"+engine.listen, "SPOKEGATE_ENGINE_KEY="+engine.key("main"),
 		"SPOKEGATE_CASES="+s.cases, "LANGSMITH_TRACING=false", "PYTHONDONTWRITEBYTECODE=1")
 	if s.http2 {
 		cmd.Env = append(cmd.Env, "SPOKEGATE_HTTP2=1")
@@ -210,7 +216,7 @@ func (l *ledger) admissionOf(t *testing.T, clientID string) string {
 func TestClientOpenAI(t *testing.T) {
 	t.Parallel()
 	eachClientSite(t, func(t *testing.T, s clientSite) {
-		runClient(t, "openai_features", s, "rated-openai", attached(t, "admission"))
+		runClient(t, "openai_features", s, "openai", attached(t, "admission"))
 	})
 }
 
@@ -218,7 +224,7 @@ func TestClientOpenAI(t *testing.T) {
 func TestClientOpenAILife(t *testing.T) {
 	t.Parallel()
 	eachClientSite(t, func(t *testing.T, s clientSite) {
-		runClient(t, "openai_life", s, "rated-openai", attached(t, pickers[len(s.roots)%2]))
+		runClient(t, "openai_life", s, "openai", attached(t, pickers[len(s.roots)%2]))
 	})
 }
 
@@ -226,7 +232,7 @@ func TestClientOpenAILife(t *testing.T) {
 func TestClientAnthropic(t *testing.T) {
 	t.Parallel()
 	eachClientSite(t, func(t *testing.T, s clientSite) {
-		runClient(t, "anthropic_sdk", s, "rated-anthropic", attached(t, "admission"))
+		runClient(t, "anthropic_sdk", s, "anthropic", attached(t, "admission"))
 	})
 }
 
@@ -234,6 +240,6 @@ func TestClientAnthropic(t *testing.T) {
 func TestClientLangChain(t *testing.T) {
 	t.Parallel()
 	eachClientSite(t, func(t *testing.T, s clientSite) {
-		runClient(t, "langchain_openai_chat", s, "rated-langchain", attached(t, "ext_proc"))
+		runClient(t, "langchain_openai_chat", s, "langchain", attached(t, "ext_proc"))
 	})
 }

@@ -25,13 +25,33 @@ func (s stores) redisHung(t *testing.T, _ *siege) {
 	s.fallback(t, 0)
 }
 
-// redisKilled kills Redis; it comes back empty.
+// redisKilled kills Redis; it comes back empty. What was used of a day is known all the same, meanwhile and afterwards.
 func (s stores) redisKilled(t *testing.T, _ *siege) {
+	ten, budget := s.sameUsed(t, "ten", "requests_per_day"), s.sameUsed(t, "budget", "tokens_per_day")
+	if err := <-s.looked; err != nil {
+		t.Fatal(err)
+	}
 	s.redis.Kill()
 	s.fallback(t, 1)
+	for _, u := range s.ups {
+		wantUsedUp(t, u.do(t, post(u.key("ten"), "/v1/chat/completions", oneToken)))
+		wantUsedUp(t, u.do(t, post(u.key("budget"), "/v1/chat/completions", fiftyTokens)))
+	}
 	time.Sleep(2 * time.Second) // the fault's length
 	s.redis.Restart()
 	s.fallback(t, 0)
+	for _, u := range s.ups {
+		if u.metric(t, "spokegate_limits_rebuilds_total") == 0 {
+			t.Errorf("%s has put nothing back", u.name)
+		}
+		wantUsedUp(t, u.do(t, post(u.key("ten"), "/v1/chat/completions", oneToken)))
+	}
+	if n := s.sameUsed(t, "ten", "requests_per_day"); n != ten {
+		t.Errorf("%d requests were used, and %d are after the restart", ten, n)
+	}
+	if n := s.sameUsed(t, "budget", "tokens_per_day"); n != budget {
+		t.Errorf("%d tokens were used, and %d are after the restart", budget, n)
+	}
 }
 
 // fallback waits until both doors say so.

@@ -18,15 +18,16 @@ import (
 // stores is a spoke of two doors on a real Redis and a real Kafka.
 type stores struct {
 	*siege
-	redis *limitstest.Redis
-	kafka *broker
+	redis  *limitstest.Redis
+	kafka  *broker
+	looked chan error // see look
 }
 
 // TestStores runs the path on the real stores: the doors share their counters, every record is shipped, and neither store's
 // fall is noticed by clients.
 func TestStores(t *testing.T) {
 	t.Parallel()
-	s := stores{redis: limitstest.StartRedis(t), kafka: newBroker(t)}
+	s := stores{redis: limitstest.StartRedis(t), kafka: newBroker(t), looked: make(chan error, 1)}
 	started := make(chan error, 1)
 	go func() { started <- s.kafka.start() }() // which takes its time; the doors do not wait for it
 	s.siege = besiege(t, "stores", nil, nil, "SPOKEGATE_REDIS="+s.redis.URL(), "SPOKEGATE_KAFKA="+s.kafka.addr)
@@ -38,6 +39,9 @@ func TestStores(t *testing.T) {
 	}
 	t.Run("limits hold across doors", s.acrossDoors)
 	t.Run("a rate holds across doors", s.rateAcrossDoors)
+	t.Run("a quota of requests holds across doors", s.requestsAcrossDoors)
+	t.Run("a quota of tokens holds across doors", s.tokensAcrossDoors)
+	go s.look(t.Context())
 	s.opsSay(t, "records shipped") // what waited until Kafka came
 	for _, f := range []fault{
 		{name: "both stores are there", breaks: s.nothingBreaks},

@@ -1,4 +1,7 @@
-"""What happens to the official OpenAI client in life: limits, failing engines, large bodies, many streams, long connections."""
+"""What happens to the official OpenAI client in life: limits, failing engines, large bodies, many streams, long connections.
+
+Its limits, and what it may send encoded, are in openai_limits.py.
+"""
 
 import asyncio
 import hashlib
@@ -6,28 +9,8 @@ import time
 
 import openai
 
-from told import (
-    CASES, ENGINE_KEY, ENGINE_URL, HTTP2, IMAGE, KEY, LIMIT, MODEL, RATED_KEY, SMALL_KEY, UNICODE, URL,
-    Heard, patiently, raises, retried_once, run, scripted, usage,
-)  # fmt: skip
-
-ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hello from the matrix"}]}
-
-
-def client(heard, key=KEY, url=URL, **more):
-    more = {"max_retries": 0, "timeout": 60, **more}
-    return openai.OpenAI(
-        base_url=url + "/v1",
-        api_key=key,
-        http_client=openai.DefaultHttpxClient(http2=HTTP2, event_hooks={"response": [heard]}),
-        **more,
-    )
-
-
-def playing(heard, name, **more):
-    """A client of the engine that plays a script."""
-    return client(heard, ENGINE_KEY, ENGINE_URL, default_headers=scripted(name), **more)
-
+from openai_limits import ASK, client, encoded, final_refusals, playing, rate_limit, tokens_per_minute, used_up
+from told import CASES, HTTP2, IMAGE, KEY, LIMIT, MODEL, UNICODE, URL, Heard, raises, run, usage
 
 def chunks_of(c, **more):
     with c.chat.completions.create(**{"model": "cheap", "messages": [], "stream": True, **more}) as s:
@@ -36,45 +19,6 @@ def chunks_of(c, **more):
 
 def text_of(chunks):
     return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-
-
-def rate_limit():
-    """The second request meets the limit, and the client comes again when it was told to, by itself."""
-    heard = Heard()
-    c = client(heard, RATED_KEY, max_retries=1)
-    last = None
-
-    def attempt():
-        nonlocal last
-        heard.clear()
-        since = time.monotonic()
-        last = c.chat.completions.with_raw_response.create(**ASK, max_tokens=1)
-        assert last.retries_taken == len(heard) - 1
-        return retried_once(heard, since)
-
-    patiently(attempt)
-    yield usage(heard.id(), last.parse().usage.prompt_tokens, 1)
-    heard.clear()
-    impatient = client(heard, RATED_KEY)
-    e = raises(
-        openai.RateLimitError, lambda: [impatient.chat.completions.create(**ASK, max_tokens=1) for _ in range(10)]
-    )
-    assert e.code == "rate_limit_exceeded" and e.request_id == heard.id(), e
-    yield {"id": heard.id(), "outcome": "refused"}
-
-
-def final_refusals():
-    """Errors that no repetition mends are not repeated."""
-    for kind, key, model in (
-        (openai.AuthenticationError, "sk-nonsense", MODEL),
-        (openai.PermissionDeniedError, SMALL_KEY, "sim-large"),
-        (openai.NotFoundError, KEY, "gpt-17"),
-    ):
-        heard = Heard()
-        ask = {**ASK, "model": model}
-        raises(kind, lambda: client(heard, key, max_retries=3).chat.completions.create(**ask))
-        assert len(heard) == 1, heard.statuses()
-        yield {"id": heard.id(), "outcome": "refused"}
 
 
 def engine_first_503():
@@ -268,7 +212,10 @@ if __name__ == "__main__":
     run(
         *(
             rate_limit,
+            tokens_per_minute,
+            used_up,
             final_refusals,
+            encoded,
             engine_first_503,
             engine_429,
             error_event,

@@ -4,7 +4,8 @@ A script runs cases; each yields what its client was told of the requests that i
 compares with the journals. A case that goes wrong prints its traceback as such a line.
 
 Environment: SPOKEGATE_URL and SPOKEGATE_KEY of a door before simulated engines, SPOKEGATE_KEY_SMALL (sim-small only) and
-SPOKEGATE_KEY_RATED (one request in two seconds) of the same; SPOKEGATE_ENGINE_URL and SPOKEGATE_ENGINE_KEY of a door before
+SPOKEGATE_KEY_RATED (one request in two seconds), SPOKEGATE_KEY_TOKENS (SPOKEGATE_TOKENS of them a minute) and
+SPOKEGATE_KEY_QUOTA (one request a day) of the same; SPOKEGATE_ENGINE_URL and SPOKEGATE_ENGINE_KEY of a door before
 an engine that plays a script, which is chosen by the user-agent; SPOKEGATE_CASES begins the name of each script;
 SPOKEGATE_HTTP2=1 offers HTTP/2; SSL_CERT_FILE holds whom to trust.
 """
@@ -20,6 +21,9 @@ URL = os.environ["SPOKEGATE_URL"]
 KEY = os.environ["SPOKEGATE_KEY"]
 SMALL_KEY = os.environ["SPOKEGATE_KEY_SMALL"]
 RATED_KEY = os.environ["SPOKEGATE_KEY_RATED"]
+TOKENS_KEY = os.environ["SPOKEGATE_KEY_TOKENS"]
+TOKENS = int(os.environ["SPOKEGATE_TOKENS"])
+QUOTA_KEY = os.environ["SPOKEGATE_KEY_QUOTA"]
 ENGINE_URL = os.environ["SPOKEGATE_ENGINE_URL"]
 ENGINE_KEY = os.environ["SPOKEGATE_ENGINE_KEY"]
 CASES = os.environ["SPOKEGATE_CASES"]
