@@ -202,9 +202,8 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 	if c.model.EngineName != c.asked.Name { // which stands in the body
 		trusted.EngineName = c.model.EngineName
 	}
-	var err error
-	a.context, err = s.Minter.Mint(trusted, now)
-	return a, err
+	a.context = s.Minter.Mint(trusted, now)
+	return a, nil
 }
 
 // errLeft: the flight ended while the request was being admitted, for its client left.

@@ -87,10 +87,7 @@ func newGate(t *testing.T) *gate {
 	}
 	current := &policy.Current{}
 	current.Store(snap)
-	minter, err := identity.NewMinter("door-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	minter := identity.NewMinter("door-1")
 	g.verifier.SetKey("door-1", minter.PublicKey())
 	g.Server = New(Config{
 		Policy: current, Limiter: g.limiter, Minter: minter, BodyLimit: 1 << 20, Now: time.Now,

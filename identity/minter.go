@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,44 +38,31 @@ type signer struct {
 }
 
 // NewMinter makes a door's first key pair. door is its name, unique in the spoke.
-func NewMinter(door string) (*Minter, error) {
+func NewMinter(door string) *Minter {
 	m := &Minter{door: door, changed: make(chan struct{})}
-	first, err := m.make()
-	if err != nil {
-		return nil, err
-	}
-	m.using.Store(first)
-	return m, nil
+	m.using.Store(m.make())
+	return m
 }
 
-func (m *Minter) make() (*signer, error) {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make the door's key: %w", err)
-	}
+func (m *Minter) make() *signer {
+	public, private, _ := ed25519.GenerateKey(rand.Reader) // never fails: see crypto/rand
 	m.made++
 	id := m.door
 	if m.made > 1 {
 		id += "#" + strconv.Itoa(m.made)
 	}
 	header := append(appendJSON([]byte(`{"alg":"EdDSA","kid":`), id), `,"typ":"JWT"}`...)
-	return &signer{DoorKey{id, public}, private, base64.RawURLEncoding.EncodeToString(header) + "."}, nil
+	return &signer{DoorKey{id, public}, private, base64.RawURLEncoding.EncodeToString(header) + "."}
 }
 
 // Announce makes the key that Rotate will take into use. A second call before that changes nothing.
-func (m *Minter) Announce() error {
+func (m *Minter) Announce() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.next != nil {
-		return nil
+	if m.next == nil {
+		m.next = m.make()
+		m.tell()
 	}
-	next, err := m.make()
-	if err != nil {
-		return err
-	}
-	m.next = next
-	m.tell()
-	return nil
 }
 
 // Rotate signs with the announced key from now on, and forgets the one before. Without one it changes nothing. Verifiers must
@@ -114,14 +100,14 @@ func (m *Minter) Door() string { return m.door }
 func (m *Minter) PublicKey() ed25519.PublicKey { return m.using.Load().Public }
 
 // Mint signs c, valid from now (less Skew) for Life.
-func (m *Minter) Mint(c Context, now time.Time) (string, error) {
+func (m *Minter) Mint(c Context, now time.Time) string {
 	var space [512]byte
 	payload := appendClaims(space[:0], m.door, c, now)
 	s, enc := m.using.Load(), base64.RawURLEncoding
 	token := make([]byte, 0, len(s.header)+enc.EncodedLen(len(payload))+1+enc.EncodedLen(ed25519.SignatureSize))
 	token = enc.AppendEncode(append(token, s.header...), payload)
 	signature := ed25519.Sign(s.private, token)
-	return string(enc.AppendEncode(append(token, '.'), signature)), nil
+	return string(enc.AppendEncode(append(token, '.'), signature))
 }
 
 // appendClaims writes the claims in the order of their names, as encoding/json would.

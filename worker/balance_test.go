@@ -122,10 +122,7 @@ func account(t *testing.T, engine, id string) *sim.RequestAccount {
 // With the doors' own service: the worker appears, is ready, comes back under the same name after its engine was
 // restarted, and is gone after its end.
 func TestJoinsAFleet(t *testing.T) {
-	minter, err := identity.NewMinter("door-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	minter := identity.NewMinter("door-1")
 	f := fleet.New()
 	g := grpc.NewServer()
 	workerv1.RegisterFleetServer(g, &join.Server{Fleet: f, Token: "token", Door: "door-1", Keys: minter.Keys, Beat: 50 * time.Millisecond, Log: quiet()})

@@ -34,10 +34,7 @@ type fakeDoor struct {
 
 func newDoor(t *testing.T, name string) *fakeDoor {
 	t.Helper()
-	m, err := identity.NewMinter(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := identity.NewMinter(name)
 	d := &fakeDoor{minter: m, beat: 50 * time.Millisecond, kick: make(chan struct{})}
 	d.start(t, "127.0.0.1:0")
 	t.Cleanup(d.stop)

@@ -105,7 +105,7 @@ func TestEngineName(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := s.request(t, context.Background(), "", "/v1/chat/completions", c.body)
-			q.Header.Set("X-Spokegate-Context", mint(t, s.door.minter, identity.Context{
+			q.Header.Set("X-Spokegate-Context", s.door.minter.Mint(identity.Context{
 				Admission: c.name, Endpoint: "large", Model: c.model, Asked: c.asked, EngineName: c.known}, time.Now()))
 			resp, body := s.do(t, q)
 			if c.want == "" {

@@ -140,10 +140,7 @@ func TestBeatsAndRejoin(t *testing.T) {
 	address := s.door.target
 	old := s.context(t, "old")
 	s.door.stop()
-	fresh, err := identity.NewMinter("door-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fresh := identity.NewMinter("door-1")
 	s.door.minter = fresh
 	s.door.start(t, address)
 	eventually(t, "joined the third time", func() bool { n, _ := s.door.seen(); return n == 3 })
@@ -163,7 +160,7 @@ func TestSeveralDoors(t *testing.T) {
 	eventually(t, "ready at the second", func() bool { return second.states() == "ready" })
 	for _, m := range []*identity.Minter{s.door.minter, second.minter} {
 		q := s.request(t, context.Background(), "", "/v1/chat/completions", streamBody)
-		q.Header.Set("X-Spokegate-Context", mint(t, m, identity.Context{Admission: m.Door(), Model: "m", Endpoint: "large"}, time.Now()))
+		q.Header.Set("X-Spokegate-Context", m.Mint(identity.Context{Admission: m.Door(), Model: "m", Endpoint: "large"}, time.Now()))
 		if resp, body := s.do(t, q); resp.StatusCode != 200 {
 			t.Errorf("%s: %d %s", m.Door(), resp.StatusCode, body)
 		}

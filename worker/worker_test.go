@@ -46,14 +46,8 @@ func TestOnlyAValidContextIsServed(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{}`)
 	}), nil)
-	other, err := identity.NewMinter("door-1") // the same name, another key
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger, err := identity.NewMinter("door-2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := identity.NewMinter("door-1") // the same name, another key
+	stranger := identity.NewMinter("door-2")
 	c := identity.Context{Admission: "a", Endpoint: "large"}
 	elsewhere := c
 	elsewhere.Endpoint = "small"
@@ -64,10 +58,10 @@ func TestOnlyAValidContextIsServed(t *testing.T) {
 	}{
 		{"none", "context_invalid", 401, nil},
 		{"garbage", "context_invalid", 401, []string{"x"}},
-		{"foreign key", "context_invalid", 401, []string{mint(t, other, c, time.Now())}},
-		{"unknown key", "context_unknown_key", 401, []string{mint(t, stranger, c, time.Now())}},
-		{"expired", "context_expired", 401, []string{mint(t, s.door.minter, c, time.Now().Add(-time.Hour))}},
-		{"other endpoint", "context_audience", 403, []string{mint(t, s.door.minter, elsewhere, time.Now())}},
+		{"foreign key", "context_invalid", 401, []string{other.Mint(c, time.Now())}},
+		{"unknown key", "context_unknown_key", 401, []string{stranger.Mint(c, time.Now())}},
+		{"expired", "context_expired", 401, []string{s.door.minter.Mint(c, time.Now().Add(-time.Hour))}},
+		{"other endpoint", "context_audience", 403, []string{s.door.minter.Mint(elsewhere, time.Now())}},
 		{"two", "context_invalid", 401, []string{s.context(t, "a"), s.context(t, "b")}},
 	} {
 		t.Run(refusal.name, func(t *testing.T) {

@@ -25,9 +25,7 @@ func rotateKeys(ctx context.Context, m *identity.Minter, every, lead time.Durati
 		return nil
 	}
 	for pause(ctx, every-lead) {
-		if err := m.Announce(); err != nil {
-			return err
-		}
+		m.Announce()
 		if !pause(ctx, lead) {
 			break
 		}

@@ -14,10 +14,7 @@ import (
 // TestKeysAreAnnouncedBeforeTheyAreUsed: workers have rotationLead to hear of a key.
 func TestKeysAreAnnouncedBeforeTheyAreUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := identity.NewMinter("door-1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := identity.NewMinter("door-1")
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- rotateKeys(ctx, m, time.Hour, time.Minute, slog.New(slog.DiscardHandler)) }()

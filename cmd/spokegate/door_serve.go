@@ -93,9 +93,7 @@ func (d *door) build(ctx context.Context) (err error) {
 		return err
 	}
 	d.flights = flight.New(flight.Config{Limiter: d.limiter, Journal: d.journal.spool, Spoke: d.spoke, Door: d.name, Registerer: d.registry, Log: d.log})
-	if d.minter, err = identity.NewMinter(d.name); err != nil {
-		return err
-	}
+	d.minter = identity.NewMinter(d.name)
 	d.issuers = &identity.Issuers{}
 	d.issuerKeys = jwks.New(d.issuers, jwks.Options{Log: d.log, Registerer: d.registry})
 	d.issuerKeys.Follow(issuersOf(d.policy.Load()))

@@ -50,10 +50,7 @@ func newGate() (*gate, error) {
 	}
 	current := &policy.Current{}
 	current.Store(snapshot)
-	minter, err := identity.NewMinter("bench")
-	if err != nil {
-		return nil, err
-	}
+	minter := identity.NewMinter("bench")
 	workers := fleet.New()
 	for i := range workersBehind {
 		w := fleet.Worker{Name: fmt.Sprint("w", i), Endpoint: "bench", Addr: fmt.Sprintf("10.0.0.%d:8000", i+1), State: fleet.Ready}
