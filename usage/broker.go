@@ -43,11 +43,16 @@ type cluster struct {
 	dialer    *dialer
 	topic     kafka.TopicConfig // for those that are missing
 	create    bool
+	security  KafkaSecurity
 }
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-func newCluster(c *ForwarderConfig) *cluster {
+func newCluster(c *ForwarderConfig) (*cluster, error) {
+	encrypt, login, err := c.Security.Load()
+	if err != nil {
+		return nil, err
+	}
 	d := &dialer{dial: c.dial, open: map[net.Conn]bool{}}
 	var topics []string
 	for _, kind := range shippedKinds {
@@ -55,17 +60,21 @@ func newCluster(c *ForwarderConfig) *cluster {
 	}
 	t := &kafka.Transport{
 		Dial: d.dialContext, DialTimeout: min(c.Timeout, 5*time.Second), ClientID: "spokegate",
+		TLS: encrypt, SASL: login,
 		MetadataTopics: topics, // and not all that the cluster has
 	}
 	return &cluster{
 		client:    &kafka.Client{Addr: kafka.TCP(c.Brokers...), Transport: t, Timeout: c.Timeout},
-		transport: t, dialer: d, create: !c.NoCreate,
+		transport: t, dialer: d, create: !c.NoCreate, security: c.Security,
 		topic: kafka.TopicConfig{NumPartitions: c.Partitions, ReplicationFactor: c.Replicas},
-	}
+	}, nil
 }
 
 func (k *cluster) partitions(ctx context.Context, topic string) (int, error) {
 	answer, err := k.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return 0, fmt.Errorf("the broker hangs up on who comes %s; it may want another way: %w", k.security, err)
+	}
 	if err != nil {
 		return 0, err
 	}

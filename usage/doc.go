@@ -26,6 +26,8 @@
 // and kept in aside.jsonl. A topic that is missing or forbidden does hold up the rest, as an outage does, and as a folder does
 // that cannot be locked: nothing is lost, the spool grows to its bound, and an alert on the lag tells.
 //
+// TLS and SASL: see [KafkaSecurity]. A broker that does not let us in is like one that is away.
+//
 // Records of one team and kind stay in order in their partition, but for those sent twice. Memory is bounded by a few chunks
 // of 1 MiB. A shipped segment stays for ForwarderConfig.KeepFor or KeepBytes. To ship a journal again, to another cluster
 // say, remove shipped.json while no forwarder runs.

@@ -50,7 +50,12 @@ func NewForwarder(cfg ForwarderConfig) (*Forwarder, error) {
 		metrics: newShipMetrics(cfg.Registerer), room: cfg.requestBytes,
 	}
 	if f.broker == nil {
-		f.broker = newCluster(&cfg)
+		if f.broker, err = newCluster(&cfg); err != nil {
+			return nil, err
+		}
+	}
+	if s := cfg.Security; s.SASL != "" && !s.TLS {
+		f.log.Warn("records and the proof of the password go to Kafka without TLS: whoever listens reads them, and may guess the password")
 	}
 	f.asides = &asides{dir: f.dir, max: cfg.AsideBytes}
 	f.progress.changed = make(chan struct{})

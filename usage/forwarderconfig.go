@@ -14,6 +14,8 @@ type ForwarderConfig struct {
 	Dir, Source string
 	// Brokers of the cluster, host:port each. One that answers is enough to find the others.
 	Brokers []string
+	// Security of the connections to them.
+	Security KafkaSecurity
 	// Prefix of the topics ("spokegate."): behind it stands the kind of record, such as spokegate.usage.
 	Prefix string
 	// NoCreate: a topic that is missing is waited for, and not created.

@@ -21,7 +21,9 @@ import (
 type realKafka struct {
 	dir  string // temporary
 	addr string
-	cmd  *exec.Cmd // nil: not running
+	// Listeners that want TLS and SASL, and TLS and a client certificate: see secureProperties.
+	secure, mutual string
+	cmd            *exec.Cmd // nil: not running
 }
 
 var theKafka realKafka
@@ -58,30 +60,38 @@ func (k *realKafka) prepare() error {
 	if err != nil {
 		return err
 	}
-	ports, err := freePorts(2)
+	ports, err := freePorts(4)
 	if err != nil {
 		return err
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	properties := strings.NewReplacer("BROKER", addr, "CONTROLLER_AT", fmt.Sprintf("127.0.0.1:%d", ports[1]), "DIR", dir).Replace(kafkaProperties)
+	if err := writeCertificates(dir); err != nil {
+		return err
+	}
+	var at []string
+	for _, port := range ports {
+		at = append(at, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	properties := strings.NewReplacer("BROKER", at[0], "CONTROLLER_AT", at[1], "SECURE_AT", at[2], "MUTUAL_AT", at[3], "DIR", dir).
+		Replace(kafkaProperties + secureProperties)
 	if err := os.WriteFile(dir+"/server.properties", []byte(properties), 0o600); err != nil {
 		return err
 	}
-	format := javaCommand("kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", dir+"/server.properties")
+	format := javaCommand("kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", dir+"/server.properties",
+		"--add-scram", "SCRAM-SHA-256=[name=door,password="+kafkaPassword+"]", "--add-scram", "SCRAM-SHA-512=[name=door,password="+kafkaPassword+"]")
 	if out, err := format.CombinedOutput(); err != nil {
 		return fmt.Errorf("format Kafka's disk: %w: %s", err, out)
 	}
-	k.dir, k.addr = dir, addr
+	k.dir, k.addr, k.secure, k.mutual = dir, at[0], at[2], at[3]
 	return nil
 }
 
 const kafkaProperties = `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@CONTROLLER_AT
-listeners=PLAINTEXT://BROKER,CONTROLLER://CONTROLLER_AT
-advertised.listeners=PLAINTEXT://BROKER
+listeners=PLAINTEXT://BROKER,CONTROLLER://CONTROLLER_AT,SECURE://SECURE_AT,MUTUAL://MUTUAL_AT
+advertised.listeners=PLAINTEXT://BROKER,SECURE://SECURE_AT,MUTUAL://MUTUAL_AT
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,MUTUAL:SSL
 log.dirs=DIR/data
 num.partitions=3
 default.replication.factor=1

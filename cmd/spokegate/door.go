@@ -24,7 +24,8 @@ type doorFlags struct {
 	joinTokenFile string
 	ops           string
 	picker        string
-	redis, kafka  string
+	redis         string
+	kafka         kafkaFlags
 	rotateKey     time.Duration
 	logLevel      slog.Level
 	envoy         envoy.Door
@@ -46,7 +47,7 @@ func (d *doorFlags) register(f *flag.FlagSet) {
 	f.StringVar(&d.redis, "redis", os.Getenv("SPOKEGATE_REDIS"), "`URL` of the Redis that the spoke's doors share their counters in, redis://…; empty: each door counts in memory ($SPOKEGATE_REDIS)")
 	f.IntVar(&d.envoy.TrustedHops, "trusted-hops", 0, "`number` of proxies before Envoy whose x-forwarded-for names the client; 0: whoever connects is the client")
 	f.DurationVar(&d.rotateKey, "rotate-key", 24*time.Hour, "how often the key changes that this door signs contexts for workers with; 0: never")
-	kafkaFlag(f, &d.kafka)
+	d.kafka.register(f)
 	otlpFlag(f, &d.envoy.Collector)
 	f.Float64Var(&d.envoy.TracePercent, "trace-percent", 100, "`percent` of the requests that are traced, where -otlp is given")
 	levelFlag(f, &d.logLevel)
@@ -88,6 +89,9 @@ func (d *doorFlags) complete() error {
 		if _, err := limits.ParseRedisURL(d.redis); err != nil {
 			return fmt.Errorf("-redis: %w", err)
 		}
+	}
+	if err := d.kafka.complete(); err != nil {
+		return err
 	}
 	if d.rotateKey != 0 && d.rotateKey < leastRotation {
 		return fmt.Errorf("-rotate-key %v: want at least %v, or 0", d.rotateKey, leastRotation)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,21 +25,53 @@ type journal struct {
 	stop    func()           // ends what ships, and waits for it
 }
 
-func kafkaFlag(f *flag.FlagSet, brokers *string) {
-	f.StringVar(brokers, "kafka", os.Getenv("SPOKEGATE_KAFKA"), "`host:port` of Kafka's brokers, comma-separated, that records are shipped to; empty: they stay on this disk ($SPOKEGATE_KAFKA)")
+// kafkaFlags say where a role's records go, and how.
+type kafkaFlags struct {
+	brokers  string
+	security usage.KafkaSecurity
 }
 
-func openJournal(dir, source, kafka string, reg *prometheus.Registry, log *slog.Logger) (*journal, error) {
+func (k *kafkaFlags) register(f *flag.FlagSet) {
+	f.StringVar(&k.brokers, "kafka", os.Getenv("SPOKEGATE_KAFKA"), "`host:port` of Kafka's brokers, comma-separated, that records are shipped to; empty: they stay on this disk ($SPOKEGATE_KAFKA)")
+	f.BoolVar(&k.security.TLS, "kafka-tls", false, "TLS to Kafka's brokers")
+	f.StringVar(&k.security.CA, "kafka-ca", "", "PEM `file` of the authorities that vouch for the brokers; empty: the system's")
+	f.StringVar(&k.security.Cert, "kafka-cert", "", "PEM `file` with a client certificate, where the brokers want one")
+	f.StringVar(&k.security.Key, "kafka-key", "", "PEM `file` with its key")
+	f.StringVar(&k.security.SASL, "kafka-sasl", "", "how Kafka is told who we are: plain (over TLS alone), scram-sha-256 or scram-sha-512; empty: it is not")
+	f.StringVar(&k.security.User, "kafka-user", "", "`name` of the user at Kafka")
+	f.StringVar(&k.security.PasswordFile, "kafka-password-file", "", "`file` with the user's password")
+}
+
+// complete refuses what does not fit.
+func (k *kafkaFlags) complete() error {
+	if k.brokers == "" && k.security != (usage.KafkaSecurity{}) {
+		return errors.New("-kafka-tls, -kafka-sasl and what belongs to them are of no use without -kafka")
+	}
+	if _, _, err := k.security.Load(); err != nil {
+		return fmt.Errorf("-kafka-…: %w", err)
+	}
+	return nil
+}
+
+// args say the same to another process.
+func (k *kafkaFlags) args() []string {
+	s := k.security
+	return []string{"-kafka", k.brokers, "-kafka-tls=" + strconv.FormatBool(s.TLS), "-kafka-ca", s.CA, "-kafka-cert", s.Cert,
+		"-kafka-key", s.Key, "-kafka-sasl", s.SASL, "-kafka-user", s.User, "-kafka-password-file", s.PasswordFile}
+}
+
+func openJournal(dir, source string, kafka kafkaFlags, reg *prometheus.Registry, log *slog.Logger) (*journal, error) {
 	folder := filepath.Join(dir, "spool")
 	spool, err := usage.Open(folder, source, usage.Options{Registerer: reg, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	j := &journal{spool: spool}
-	if kafka == "" {
+	if kafka.brokers == "" {
 		return j, nil
 	}
-	j.forward, err = usage.NewForwarder(usage.ForwarderConfig{Dir: folder, Source: source, Brokers: strings.Split(kafka, ","), Registerer: reg, Log: log})
+	j.forward, err = usage.NewForwarder(usage.ForwarderConfig{Dir: folder, Source: source, Brokers: strings.Split(kafka.brokers, ","),
+		Security: kafka.security, Registerer: reg, Log: log})
 	if err != nil {
 		return nil, err
 	}

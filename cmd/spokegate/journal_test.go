@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ func TestJournalWhoseShippingCannotBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lines bytes.Buffer
-	j, err := openJournal(dir, "door/d", "127.0.0.1:9", newRegistry(), slog.New(slog.NewTextHandler(&lines, nil)))
+	j, err := openJournal(dir, "door/d", kafkaFlags{brokers: "127.0.0.1:9"}, newRegistry(), slog.New(slog.NewTextHandler(&lines, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +52,36 @@ func awaitNote(t *testing.T, j *journal, want string) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("the journal notes %q, want %q", notes, want)
+		}
+	}
+}
+
+// What is said of Kafka reaches the workers' processes as it reached the door, and what does not fit is refused at the start.
+func TestKafkaFlags(t *testing.T) {
+	t.Setenv("SPOKEGATE_KAFKA", "")
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("of-nobody\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u, err := upWith(t, "-kafka=a:1,b:2", "-kafka-tls", "-kafka-sasl=scram-sha-512", "-kafka-user=door", "-kafka-password-file="+password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w workerFlags
+	f := flag.NewFlagSet("worker", flag.ContinueOnError)
+	w.register(f)
+	argv := (&site{endpoints: []string{"large"}}).workers(u)[0].argv
+	if err := f.Parse(argv[2:]); err != nil || w.kafka != u.door.kafka || w.kafka.security.SASL != "scram-sha-512" {
+		t.Errorf("%v: %q gives %+v, want %+v", err, argv, w.kafka, u.door.kafka)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"-kafka-tls", "no use without -kafka"},
+		{"-kafka=a:1 -kafka-sasl=plain -kafka-user=door -kafka-password-file=" + password, "use TLS"},
+		{"-kafka=a:1 -kafka-ca=/absent", "without TLS"},
+		{"-kafka=a:1 -kafka-tls -kafka-ca=/absent", "no such file"},
+	} {
+		if _, err := upWith(t, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.args, err, c.want)
 		}
 	}
 }

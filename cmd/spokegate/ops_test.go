@@ -226,7 +226,7 @@ func TestJournalSaysWhy(t *testing.T) {
 	}
 	nobody := lis.Addr().String()
 	lis.Close()
-	shipping, err := openJournal(dir+"/k", "door/d", nobody, newRegistry(), log)
+	shipping, err := openJournal(dir+"/k", "door/d", kafkaFlags{brokers: nobody}, newRegistry(), log)
 	if err != nil {
 		t.Fatal(err)
 	}

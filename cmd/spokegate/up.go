@@ -120,8 +120,9 @@ func (s *site) workers(u upFlags) []*child {
 		name := fmt.Sprintf("worker-%d", i+1)
 		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
 			"-doors", u.door.fleetListen, "-join-token-file", s.joinToken, "-drain", u.drain.String(),
-			"-body-limit", strconv.FormatInt(u.door.envoy.BodyLimit, 10), "-ops", "127.0.0.1:0", "-kafka", u.door.kafka,
+			"-body-limit", strconv.FormatInt(u.door.envoy.BodyLimit, 10), "-ops", "127.0.0.1:0",
 			"-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
+		args = append(args, u.door.kafka.args()...)
 		if len(u.attach) > 0 {
 			args = append(args, "-attach", u.attach[i/len(s.endpoints)])
 		} else if u.rates != "" {

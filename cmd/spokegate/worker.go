@@ -16,20 +16,21 @@ import (
 
 // workerFlags are a shim's whole configuration.
 type workerFlags struct {
-	name, spoke      string
-	endpoint         string
-	listen           string
-	advertise        string
-	doors            string
-	bodyLimit        int64
-	tokenFile        string
-	dir              string
-	drain            time.Duration
-	engine, attach   string
-	models, rates    string
-	ops              string
-	collector, kafka string
-	level            slog.Level
+	name, spoke    string
+	endpoint       string
+	listen         string
+	advertise      string
+	doors          string
+	bodyLimit      int64
+	tokenFile      string
+	dir            string
+	drain          time.Duration
+	engine, attach string
+	models, rates  string
+	ops            string
+	collector      string
+	kafka          kafkaFlags
+	level          slog.Level
 }
 
 func (w *workerFlags) register(f *flag.FlagSet) {
@@ -48,7 +49,7 @@ func (w *workerFlags) register(f *flag.FlagSet) {
 	f.StringVar(&w.models, "model", "", "with -engine sim: comma-separated `names` that it serves; empty: any")
 	f.StringVar(&w.rates, "rates", "", "with -engine sim: rate `file`")
 	f.StringVar(&w.ops, "ops", "", "`address` of /metrics, /healthz and /readyz; with port 0 a free one, written into DIR/run/NAME.ops; empty: none")
-	kafkaFlag(f, &w.kafka)
+	w.kafka.register(f)
 	otlpFlag(f, &w.collector)
 	levelFlag(f, &w.level)
 }
@@ -63,6 +64,9 @@ func runWorker(ctx context.Context, args []string) error {
 	}
 	if flags.endpoint == "" || flags.doors == "" {
 		return errors.New("-endpoint and -doors are required")
+	}
+	if err := flags.kafka.complete(); err != nil {
+		return err
 	}
 	token, err := readToken(flags.tokenFile)
 	if err != nil {
