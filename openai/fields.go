@@ -23,8 +23,25 @@ func (t *taker) field(name string, v Span) *Error {
 		return t.limit(name, v)
 	case "background":
 		return t.background(v)
+	case "chat_template_kwargs":
+		return t.templateArguments(v)
 	}
 	return nil
+}
+
+// templateArguments refuses those that are no arguments of the template, but of the function that fills it in: engines hand them
+// over together, and so let a client bring a template of its own, which is code, or an answer that makes the engine fail.
+func (t *taker) templateArguments(v Span) *Error {
+	if t.b[v.Start] != '{' {
+		return nil
+	}
+	inner := &scanner{b: t.b[:v.End], i: v.Start}
+	return inner.members(2, 0, func(key, _ Span) *Error {
+		if name, _ := inner.text(key); name == "chat_template" || name == "tokenize" {
+			return t.failAt(key.Start, "chat_template_kwargs", "chat_template_kwargs must not have '"+name+"'")
+		}
+		return nil
+	})
 }
 
 func (t *taker) model(v Span) *Error {

@@ -28,6 +28,8 @@ var steering = []string{
 	"priority", "cache_salt", "extra_key", "session_id", "session_params", "ngram_corpus_id", "request_id", "rid",
 	// state that the engine keeps of other requests
 	"previous_response_id", "conversation",
+	// tensors in the place of a prompt, which the engine would load and nobody can count
+	"prompt_embeds", "input_embeds",
 	// adapters, code and templates that the engine would run, arguments of its extensions and loaders
 	"lora_path", "custom_logit_processor", "logits_processors", "custom_params", "vllm_xargs", "chat_template",
 	"media_io_kwargs", "mm_processor_kwargs",
