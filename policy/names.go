@@ -29,8 +29,8 @@ var (
 	labelRE   = regexp.MustCompile(labelForm)
 )
 
-// badID says what is wrong with the name of an endpoint, a team or a key; "" if nothing.
-func badID(s string) string {
+// BadID says what is wrong with the name of an endpoint, a team, a key or an issuer; "" if nothing.
+func BadID(s string) string {
 	switch {
 	case s == "":
 		return "is missing; want a name"

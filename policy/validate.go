@@ -85,7 +85,7 @@ func (c *checker) once(owner any, path, field, name string, seen map[string]bool
 }
 
 func (c *checker) endpoint(e *policyv1.Endpoint, path string, seen map[string]bool) {
-	if bad := badID(e.GetName()); bad != "" {
+	if bad := BadID(e.GetName()); bad != "" {
 		c.add(e, path, "name", -1, "%s", bad)
 	}
 	c.once(e, path, "name", e.GetName(), seen)
@@ -102,7 +102,7 @@ func (c *checker) endpoint(e *policyv1.Endpoint, path string, seen map[string]bo
 }
 
 func (c *checker) team(t *policyv1.Team, path string, seen map[string]bool) {
-	if bad := badID(t.GetName()); bad != "" {
+	if bad := BadID(t.GetName()); bad != "" {
 		c.add(t, path, "name", -1, "%s", bad)
 	}
 	c.once(t, path, "name", t.GetName(), seen)

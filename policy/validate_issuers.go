@@ -21,7 +21,7 @@ func (c *checker) issuers(list []*policyv1.Issuer) {
 	names, signs := map[string]bool{}, map[[2]string]string{}
 	for n, i := range list {
 		at := label("issuers", i.GetName(), n)
-		if bad := badID(i.GetName()); bad != "" {
+		if bad := BadID(i.GetName()); bad != "" {
 			c.add(i, at, "name", -1, "%s", bad)
 		}
 		c.once(i, at, "name", i.GetName(), names)

@@ -24,7 +24,7 @@ func (c *checker) keys(keys []*policyv1.Key) {
 	ids, hashes := map[string]bool{}, map[identity.Hash]string{}
 	for i, k := range keys {
 		path := label("keys", k.GetId(), i)
-		if bad := badID(k.GetId()); bad != "" {
+		if bad := BadID(k.GetId()); bad != "" {
 			c.add(k, path, "id", -1, "%s", bad)
 		}
 		c.once(k, path, "id", k.GetId(), ids)

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/policy"
 )
 
 func runKey(ctx context.Context, args []string) error {
@@ -26,6 +27,11 @@ func newKey(_ context.Context, args []string) error {
 	output := f.String("o", "text", "text or json")
 	if err := parse(f, args); err != nil {
 		return err
+	}
+	for name, value := range map[string]string{"id": *id, "team": *team} {
+		if bad := policy.BadID(value); bad != "" {
+			return fmt.Errorf("-%s %q %s", name, value, bad)
+		}
 	}
 	secret, hash := identity.NewKey()
 	switch *output {

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -71,6 +74,7 @@ var errUsage = errors.New("usage")
 
 // parse reads a role's flags; what follows them must be exactly the named arguments.
 func parse(f *flag.FlagSet, args []string, names ...string) error {
+	synopsis := explain(f, names...)
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return err
@@ -78,14 +82,22 @@ func parse(f *flag.FlagSet, args []string, names ...string) error {
 		return errUsage
 	}
 	if f.NArg() != len(names) {
-		fmt.Fprintf(os.Stderr, "usage: spokegate %s [flags]", f.Name())
-		for _, n := range names {
-			fmt.Fprintf(os.Stderr, " %s", n)
-		}
-		fmt.Fprintln(os.Stderr)
+		fmt.Fprintln(os.Stderr, synopsis)
 		return errUsage
 	}
 	return nil
+}
+
+// explain sets what -h and a wrong flag print, and answers its first line.
+func explain(f *flag.FlagSet, names ...string) (synopsis string) {
+	words := []string{"usage: spokegate", f.Name()}
+	f.VisitAll(func(*flag.Flag) { words[1] = f.Name() + " [flags]" })
+	synopsis = strings.Join(append(words, names...), " ")
+	f.Usage = func() {
+		fmt.Fprintln(os.Stderr, synopsis)
+		f.PrintDefaults()
+	}
+	return synopsis
 }
 
 // pickSub takes a subcommand off args.
@@ -95,12 +107,6 @@ func pickSub(name string, args []string, subs map[string]role) (role, []string, 
 			return r, args[1:], nil
 		}
 	}
-	fmt.Fprintf(os.Stderr, "usage: spokegate %s", name)
-	sep := " "
-	for s := range subs {
-		fmt.Fprint(os.Stderr, sep, s)
-		sep = "|"
-	}
-	fmt.Fprintln(os.Stderr)
+	fmt.Fprintf(os.Stderr, "usage: spokegate %s %s\n", name, strings.Join(slices.Sorted(maps.Keys(subs)), "|"))
 	return nil, nil, errUsage
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -19,17 +20,25 @@ func runPolicy(ctx context.Context, args []string) error {
 	return sub(ctx, rest)
 }
 
-// checkPolicy says what is wrong with a policy and where.
+// checkPolicy says all that is wrong with a policy and where, a line each, as editors and CI systems read it.
 func checkPolicy(_ context.Context, args []string) error {
 	f := flag.NewFlagSet("policy check", flag.ContinueOnError)
 	if err := parse(f, args, "FILE"); err != nil {
 		return err
 	}
 	set, s, err := readPolicy(f.Arg(0))
+	var problems policy.Problems
+	if errors.As(err, &problems) {
+		for _, p := range problems {
+			fmt.Fprintln(os.Stderr, p)
+		}
+		return fmt.Errorf("%s is refused: mistakes: %d", f.Arg(0), len(problems))
+	}
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s is good: %d models, %d endpoints, %d keys\n", f.Arg(0), len(set.GetModels()), len(s.Endpoints()), s.Keys())
+	fmt.Printf("%s is good: models: %d, endpoints: %d, teams: %d, keys: %d, issuers: %d\n", f.Arg(0), len(set.GetModels()),
+		len(s.Endpoints()), len(set.GetTeams()), s.Keys(), len(s.Issuers()))
 	return nil
 }
 
