@@ -13,7 +13,7 @@ type size struct{ prompt, output int64 }
 // sizeOf estimates the prompt, and takes for the output what was asked for, or the model's most where that is less or nothing
 // was. What it really was settles the difference when the flight ends.
 func sizeOf(req *openai.Request, m *policy.Model) size {
-	s := size{prompt: min(req.Prompt.Estimate(openai.BytesPerToken), policy.MaxQuota), output: m.Tokens.OutputMost}
+	s := size{prompt: min(req.Prompt.Estimate(), policy.MaxQuota), output: m.Tokens.OutputMost}
 	if asked, given := req.OutputAsked(); given {
 		s.output = min(s.output, asked)
 	}

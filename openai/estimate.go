@@ -2,12 +2,12 @@ package openai
 
 import "math"
 
-// MediaTokens is what one image, sound or film counts in an estimate, whatever its size: about what engines make of an
+// mediaTokens is what one image, sound or film counts in an estimate, whatever its size: about what engines make of an
 // image of a megapixel, or of a minute of speech. Its bytes say little: the same picture has ten sizes.
-const MediaTokens = 1000
+const mediaTokens = 1000
 
-// BytesPerToken is what tokenizers of the day need for prose and code in most languages. A model's own measure is better.
-const BytesPerToken = 4.0
+// bytesPerToken is what tokenizers of the day need for prose and code in most languages.
+const bytesPerToken = 4
 
 // PromptSize is how much prompt a request brings, as far as it shows without a tokenizer: all strings of messages, system,
 // instructions, prompt, input, suffix and documents, decoded; tools, functions and a tool's arguments as they are written.
@@ -17,13 +17,13 @@ type PromptSize struct {
 	Tokens int64 // of prompts that are tokens already
 }
 
-// Estimate returns the prompt's tokens, rounded up. bytesPerToken that is no positive number stands for BytesPerToken.
-func (p PromptSize) Estimate(bytesPerToken float64) int64 {
-	if !(bytesPerToken > 0) || math.IsInf(bytesPerToken, 1) {
-		bytesPerToken = BytesPerToken
+// Estimate returns the prompt's tokens, rounded up.
+func (p PromptSize) Estimate() int64 {
+	text := p.Text / bytesPerToken
+	if p.Text%bytesPerToken > 0 {
+		text++
 	}
-	text := math.Ceil(float64(p.Text) / bytesPerToken)
-	return plus(plus(int64(min(text, maxCount)), times(p.Media, MediaTokens)), p.Tokens)
+	return plus(plus(text, times(p.Media, mediaTokens)), p.Tokens)
 }
 
 // OutputAsked returns how many tokens the request lets an engine generate at most, over all its choices. given is false when
