@@ -61,14 +61,9 @@ func (s *Server) prove(snap *policy.Snapshot, q question, now time.Time) (k *pol
 // subjectKey is the key that a verified JWT stands for; nil: the policy has none.
 func subjectKey(snap *policy.Snapshot, sub identity.Subject) *policy.Key {
 	for _, i := range snap.Issuers() {
-		if i.Name != sub.Issuer {
-			continue
+		if i.Name == sub.Issuer {
+			return snap.Subject(i, sub.Subject, sub.Team, sub.Models)
 		}
-		models := sub.Models
-		if models == nil && i.ModelsClaim != "" {
-			models = []string{} // the claim that must narrow is not there
-		}
-		return snap.Subject(i, sub.Subject, sub.Team, models)
 	}
 	return nil
 }

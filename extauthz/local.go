@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
 )
@@ -44,7 +43,7 @@ func (s *Server) keyUsage(ctx context.Context, c caller) answer {
 		}
 		for _, st := range standings {
 			out = append(out, openai.KeyLimit{Level: st.Limit.Level.String(), Owner: st.Limit.Owner, Model: st.Limit.Model, Kind: st.Kind.String(),
-				Max: st.Max, Used: st.Used, Remaining: st.Remaining, Reset: st.Reset, Period: periodOf(st.Kind, now)})
+				Max: st.Max, Used: st.Used, Remaining: st.Remaining, Reset: st.Reset, Period: st.Kind.Began(now)})
 		}
 	}
 	return answer{op: c.op, local: openai.KeyUsageBody(c.key.ID, c.key.Team.Name, now, out)}
@@ -70,18 +69,4 @@ func (c caller) ownLimits() (own []policy.Limit) {
 		}
 	}
 	return own
-}
-
-// periodOf is when the period began that a quota counts in; zero: it counts in none.
-func periodOf(k limits.Kind, now time.Time) time.Time {
-	y, m, d := now.UTC().Date()
-	switch k {
-	case limits.TokensPerMinute:
-		return now.UTC().Truncate(time.Minute)
-	case limits.RequestsPerDay, limits.TokensPerDay:
-		return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
-	case limits.RequestsPerMonth, limits.TokensPerMonth:
-		return time.Date(y, m, 1, 0, 0, 0, 0, time.UTC)
-	}
-	return time.Time{}
 }

@@ -82,7 +82,7 @@ func only(message []byte, number protowire.Number, take func(protowire.Number, [
 	})
 }
 
-// address keeps the IP of a socket; who comes from elsewhere has none.
+// readAddress keeps the IP of a socket; who comes from elsewhere has none.
 func (q *question) readAddress(n protowire.Number, v []byte) error {
 	switch n {
 	case addressSocket:
@@ -118,7 +118,7 @@ func (q *question) readHTTP(n protowire.Number, v []byte) error {
 	return nil
 }
 
-// header reads one entry of the map of headers.
+// readHeader reads one entry of the map of headers.
 func (q *question) readHeader(entry []byte) error {
 	var key, value []byte
 	err := each(entry, func(n protowire.Number, v []byte) error {

@@ -25,3 +25,12 @@ func (f *Fallback) Look(ctx context.Context, now time.Time, ls []policy.Limit) (
 	}
 	return f.local.Look(ctx, now, shares(ls, f.primary.Doors(), 1))
 }
+
+// Began is when the period began that a kind of quota counts in now; zero for a kind that counts in none.
+func (k Kind) Began(now time.Time) time.Time {
+	if k < TokensPerMinute {
+		return time.Time{}
+	}
+	start, _ := k.span().Bounds(now)
+	return time.Unix(start, 0).UTC()
+}

@@ -7,8 +7,8 @@ import (
 
 // KeyLimit is how one limit of a key stands. A limit that counts several things is listed once for each.
 type KeyLimit struct {
-	Level     string // platform, team or key
-	Owner     string // the team's name or the key's id; empty: the platform
+	Level     string // team or key
+	Owner     string // the team's name or the key's id
 	Model     string // the model that it is for; empty: all
 	Kind      string // what it counts, such as requests_per_day
 	Max       int64
@@ -21,7 +21,7 @@ type KeyLimit struct {
 // KeyUsageBody returns the body of GET /v1/usage. Its members stay; more may come:
 //
 //	{"object": "usage", "key": ID, "team": NAME, "at": UNIX SECONDS, "limits": [
-//	  {"level": "platform" | "team" | "key", "owner": NAME or null, "model": NAME or null, "kind": KIND,
+//	  {"level": "team" | "key", "owner": NAME, "model": NAME or null, "kind": KIND,
 //	   "max": N, "used": N, "remaining": N, "reset_seconds": N.NNN, "period_start": UNIX SECONDS or null}, …]}
 func KeyUsageBody(key, team string, at time.Time, limits []KeyLimit) []byte {
 	b := appendQuoted([]byte(`{"object":"usage","key":`), key)
@@ -39,7 +39,7 @@ func KeyUsageBody(key, team string, at time.Time, limits []KeyLimit) []byte {
 
 func (l *KeyLimit) append(b []byte) []byte {
 	b = appendQuoted(append(b, `{"level":`...), l.Level)
-	b = appendOrNull(append(b, `,"owner":`...), l.Owner)
+	b = appendQuoted(append(b, `,"owner":`...), l.Owner)
 	b = appendOrNull(append(b, `,"model":`...), l.Model)
 	b = appendQuoted(append(b, `,"kind":`...), l.Kind)
 	b = strconv.AppendInt(append(b, `,"max":`...), l.Max, 10)
