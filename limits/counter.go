@@ -13,7 +13,28 @@ type counter struct {
 	bucket   Bucket
 	inFlight int64
 	periods  [spans]Period
-	place    int // in counters.all
+	shared   *[spans]Period // what another store counts too, beside periods; may be below 0. Nil: nothing
+	place    int            // in counters.all
+}
+
+// counted gives what counts in the current periods, of its own and shared.
+func (c *counter) counted(cal *calendar) [spans]Period {
+	if c.shared == nil {
+		return c.periods
+	}
+	both := c.periods
+	for s := range both {
+		both[s] = both[s].Fit(cal[s].start, cal[s].end).plus(c.shared[s].Fit(cal[s].start, cal[s].end))
+	}
+	return both
+}
+
+// theirs gives the shared part, made if need be.
+func (c *counter) theirs() *[spans]Period {
+	if c.shared == nil {
+		c.shared = new([spans]Period)
+	}
+	return c.shared
 }
 
 // idle says that the counter stands as one never used would.
@@ -21,18 +42,25 @@ func (c *counter) idle(now time.Time, cal *calendar) bool {
 	if c.inFlight > 0 || c.bucket.Debt(now) > 0 {
 		return false
 	}
-	for s := range c.periods {
-		if p := &c.periods[s]; p.Start >= cal[s].start && p.Requests+p.Tokens > 0 {
+	for s := range Span(spans) {
+		if c.counts(cal, s) {
 			return false
 		}
 	}
 	return true
 }
 
-// reserve counts a request in all three periods.
-func (c *counter) reserve(cal *calendar, tokens int64) {
-	for s := range c.periods {
-		c.periods[s] = c.periods[s].Fit(cal[s].start, cal[s].end).Take(tokens)
+// counts says whether anything is counted in a current period.
+func (c *counter) counts(cal *calendar, s Span) bool {
+	some := func(p *Period) bool { return p.Start >= cal[s].start && (p.Requests != 0 || p.Tokens != 0) }
+	return some(&c.periods[s]) || c.shared != nil && some(&c.shared[s])
+}
+
+// reserve counts a request in all three periods, of its own or shared.
+func (c *counter) reserve(cal *calendar, h *holding) {
+	periods := h.part(c)
+	for s := range periods {
+		periods[s] = periods[s].Fit(cal[s].start, cal[s].end).Take(h.reserved)
 	}
 }
 
@@ -107,11 +135,24 @@ func (h *holding) free() {
 	h.leases = nil
 }
 
+// part is where a counter counts this admission.
+func (h *holding) part(c *counter) *[spans]Period {
+	if h.decision.Hold.local {
+		return &c.periods
+	}
+	return c.theirs()
+}
+
 // settle corrects what was reserved, once.
 func (h *holding) settle(used Used) {
 	for _, c := range h.quotas {
-		for s := range c.periods {
-			c.periods[s] = c.periods[s].Settle(h.starts[s], h.reserved, used)
+		periods := h.part(c)
+		for s := range periods {
+			if h.decision.Hold.local {
+				periods[s] = periods[s].Settle(h.starts[s], h.reserved, used)
+			} else { // below 0 where it was counted in part by now: see shareIn
+				periods[s] = periods[s].settled(h.starts[s], h.reserved, used)
+			}
 		}
 	}
 	h.quotas = nil

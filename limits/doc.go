@@ -37,16 +37,20 @@
 //   - The request that notices waits at most RedisConfig.Timeout, as do those that had asked at the same time; then none does.
 //   - The doors' shares together are not above a limit, except that each door has one request where there are more doors than
 //     requests to share. Doors that see little of the traffic leave their share unused.
-//   - Of quotas the doors share what was left when they last looked (a beat of a few seconds ago), each as far as it had seen
-//     the limit in use at all. A request that is within the limit and above the share passes where nothing of the share is
-//     used. What is admitted meanwhile is not counted in Redis afterwards: a day's quota can be exceeded by that, so by the
-//     shares at most, however often Redis goes in that day.
+//   - Of quotas of a day or a month the doors share what was left when they last looked (a beat of a few seconds ago), each as
+//     far as it had seen the limit in use at all. On top each counts what it did since, in full, and what it has admitted by
+//     itself in that day or month. Reservations that are settled are no longer counted from the next look on; one that was open
+//     then and ends while Redis is away leaves its room to the door that had it, and to no other. A request that is within the
+//     limit and above the share passes where nothing of the share is used.
+//   - What is admitted meanwhile is not counted in Redis afterwards: a day's quota can be exceeded by that, so by the shares at
+//     most, however often Redis goes in that day.
 //   - Where doors can reach Redis and others cannot, all together can be above a limit by the shares of the latter. The same
 //     for a moment after Redis is back, by what was admitted meanwhile and still runs.
 //   - A Redis that was restarted empty has forgotten rates: what was used of a burst can be used again, once, and so
 //     can what was used of the current minute. Leases of requests that run are put back at their next renewal. The counts of the
 //     day and the month are put back, as last known, before a door that noticed asks it again; what was counted since the
-//     last look is missing. Whoever knows better (Rebuilder) may raise them.
+//     last look is missing. Reservations that were open at that look and ended before their next renewal stand: by those tokens
+//     the counts are too high. Whoever knows better (Rebuilder) may raise them; nobody lowers them.
 //
 // [Decide] is the whole judgement as a pure function. A store ([Memory], and others that pass the suite in
 // limits/limitstest) gathers the facts, asks it, and writes what follows from it, in one atomic step.

@@ -46,8 +46,9 @@ type FallbackConfig struct {
 // and what still runs takes its places in the share. One call that fails is enough to go over; the others do not wait for
 // the store from then on. In the background it is tried until it answers again.
 //
-// Of quotas it is the share of what is left: at each beat the door reads what all have used and counts its part as its own, if
-// it has not used more itself. The same totals are what a store gets back that has lost its memory.
+// Of quotas it is the share of what is left: at each beat the door reads what all have used, and counts its part of that in
+// place of what it knew before, so that reservations which are settled go. On top is what it has admitted by itself, which the
+// store does not know. The same totals are what a store gets back that has lost its memory.
 //
 // A request counts where it was admitted, in the store or in memory, and is renewed and released there; so the two together
 // can be above a limit, after the store's return until what began in memory has ended: by at most the shares. A lease that

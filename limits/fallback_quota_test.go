@@ -87,7 +87,14 @@ func TestFallbackSharesQuotas(t *testing.T) {
 	}
 }
 
-// What each door spends alone is no more than its part of what all together had left, as known at the last beat.
+// counts waits until a door counts so many requests and tokens of a month by itself.
+func (d *door) counts(t *testing.T, l policy.Limit, want string) {
+	t.Helper()
+	eventually(t, "the door counts "+want, func() bool { return usedOf(t, d.Local(), l) == want })
+}
+
+// What each door spends alone is no more than its part of what all together had left, as known at the last beat, whoever used
+// the rest.
 func TestFallbackSharesWhatIsLeft(t *testing.T) {
 	server := limitstest.StartRedis(t)
 	a, b := pair(t, server.URL())
@@ -97,17 +104,36 @@ func TestFallbackSharesWhatIsLeft(t *testing.T) {
 	}
 	b.spend(t, now, "b", 10, true, l)
 	for _, d := range []*door{a, b} {
-		eventually(t, "the door knows what all have used", func() bool { return d.Known("team") == "81 810" })
-	}
-	if got := usedOf(t, b.Local(), l); got != "41 405" {
-		t.Errorf("b counts %s as its own, want half of all", got)
+		d.counts(t, l, "41 405")
 	}
 	server.Kill()
-	a.spend(t, now, "a has had more than its share", 10, false, l)
-	for i := range 9 {
-		b.spend(t, now, fmt.Sprint("b has some left", i), 10, true, l)
+	for _, d := range []*door{a, b} {
+		for i := range 9 {
+			d.spend(t, now, fmt.Sprint(d == a, "some left", i), 10, true, l)
+		}
+		d.spend(t, now, fmt.Sprint(d == a, "no more"), 10, false, l)
 	}
-	b.spend(t, now, "b has no more", 10, false, l)
+}
+
+// What was reserved and not used is nobody's any more when Redis goes away.
+func TestFallbackForgetsReservations(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	a, b := pair(t, server.URL())
+	l, now := month("team", 1000, 100_000), time.Now()
+	first, second := a.spend(t, now, "a", 45_000, true, l), b.spend(t, now, "b", 45_000, true, l)
+	for _, d := range []*door{a, b} {
+		d.counts(t, l, "1 45000")
+	}
+	a.end(t, now, first.Hold, 100)
+	b.end(t, now, second.Hold, 100)
+	for _, d := range []*door{a, b} {
+		d.counts(t, l, "1 100")
+	}
+	server.Kill()
+	for _, d := range []*door{a, b} {
+		d.spend(t, now, fmt.Sprint(d == a, "fits"), 49_900, true, l)
+		d.spend(t, now, fmt.Sprint(d == a, "does not"), 1, false, l)
+	}
 }
 
 func TestFallbackSettlesWhereItCounted(t *testing.T) {
@@ -130,9 +156,7 @@ func TestFallbackSettlesWhereItCounted(t *testing.T) {
 	if got := usedOf(t, a.redis, l); got != "2 120" {
 		t.Errorf("Redis counts %s", got)
 	}
-	if got := usedOf(t, a.Local(), l); got != "3 123" {
-		t.Errorf("the door counts %s of its own", got)
-	}
+	a.counts(t, l, "2 63") // half of those, and what it admitted by itself
 }
 
 // A Redis that was restarted empty gets the month's counts back, once, whichever doors bring them; and what was open then
@@ -177,6 +201,7 @@ func TestFallbackBringsTotalsLater(t *testing.T) {
 	l, now := month("team", 100, 1e6), time.Now()
 	first := time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
 	a.spend(t, now, "one", 10, true, l)
+	a.counts(t, l, "1 5")
 	server.Freeze()
 	eventually(t, "the door notices", func() bool {
 		_, _ = a.Look(t.Context(), now, []policy.Limit{l})
@@ -186,7 +211,7 @@ func TestFallbackBringsTotalsLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := usedOf(t, a.Local(), l); got != "45 10" {
+	if got := usedOf(t, a.Local(), l); got != "45 5" {
 		t.Errorf("the door counts %s, want half of the ninety", got)
 	}
 	server.Thaw()

@@ -37,15 +37,18 @@ func (f *Fallback) run(ctx context.Context) {
 
 func (f *Fallback) beat(ctx context.Context) {
 	before := f.outage.Load()
+	var saw *seen
+	if !before.away() {
+		saw = f.see(ctx, f.cfg.Now())
+	}
 	err := f.primary.Announce(ctx, f.cfg.Now())
 	if err == nil {
 		f.metrics.doors.Set(float64(f.primary.Doors()))
-		err = f.rebuild(ctx, f.cfg.Now())
+		err = f.rebuild(ctx, f.cfg.Now(), saw)
 	}
 	switch {
 	case err == nil:
 		f.back(f.cfg.Now())
-		f.readTotals(ctx, f.cfg.Now())
 	case ctx.Err() == nil && !before.away():
 		f.failed(before, f.cfg.Now(), err)
 	}

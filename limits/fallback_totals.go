@@ -12,9 +12,8 @@ const totalsLen = 4096
 
 // ledger is what is known of the primary's totals, for the day on which it has lost them.
 type ledger struct {
-	memory string  // the primary's, by the last beat; used by run alone
-	read   []Total // by the last beat; known when the next one has seen the same memory; used by run alone
-	next   int     // where the next beat goes on; used by run alone
+	memory string // the primary's, by the last beat; used by run alone
+	next   int    // where the next beat goes on; used by run alone
 
 	mu    sync.Mutex
 	known map[totalKey]int64
@@ -30,16 +29,22 @@ type totalKey struct {
 
 func (t *Total) key() totalKey { return totalKey{t.ID, t.Kind, t.Start.Unix()} }
 
-// note takes totals in place of those known. With a new day it forgets what is over.
-func (l *ledger) note(now time.Time, ts []Total) {
+// note takes what was seen in place of what is known. With a new day it forgets what is over.
+func (l *ledger) note(now time.Time, s *seen) {
+	c := calendarOf(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := calendarOf(now); c[Day].start != l.day {
+	if c[Day].start != l.day {
 		l.day = c[Day].start
 		maps.DeleteFunc(l.known, func(k totalKey, _ int64) bool { return k.start < c[k.kind.span()].start })
 	}
-	for i := range ts {
-		l.known[ts[i].key()] = ts[i].Used
+	for i := range s.glances {
+		for _, k := range long { // nothing is counted of what is not among the totals
+			delete(l.known, totalKey{s.glances[i].id, k, c[k.span()].start})
+		}
+	}
+	for i := range s.totals {
+		l.known[s.totals[i].key()] = s.totals[i].Used
 	}
 }
 
@@ -102,16 +107,17 @@ func (f *Fallback) Raise(ctx context.Context, now time.Time, ts []Total) error {
 	return err
 }
 
-// rebuild gives the primary what it has lost, or has not heard yet. Called by run when the primary has answered.
-func (f *Fallback) rebuild(ctx context.Context, now time.Time) error {
+// rebuild gives the primary what it has lost, or has not heard yet. Called by run when the primary has answered. What was seen
+// before is believed where the primary's memory was the same before and after, and nobody knew better meanwhile.
+func (f *Fallback) rebuild(ctx context.Context, now time.Time, before *seen) error {
 	l := &f.ledger
 	memory := f.primary.Memory()
 	lost := l.memory != "" && memory != l.memory
-	if !lost {
-		l.note(now, l.read)
-	}
-	l.read = nil
 	owed := l.isOwed()
+	if before != nil && !owed && memory != "" && memory == l.memory {
+		l.note(now, before)
+		f.local.shareIn(before.glances, shareOf(before.totals, f.primary.Doors()))
+	}
 	if lost || owed {
 		if err := f.giveBack(ctx, now); err != nil {
 			l.raise(nil) // it is still owed
@@ -126,11 +132,12 @@ func (f *Fallback) rebuild(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// giveBack raises the primary's totals to those last known, and to those of this door, which are part of them.
+// giveBack raises the primary's totals to those last known, and to those of this door, which are part of them. They may hold
+// reservations that were settled since.
 func (f *Fallback) giveBack(ctx context.Context, now time.Time) error {
 	for next := -1; next != 0; {
-		ids, following := f.local.quotaIDs(max(0, next), totalsLen)
-		own, err := f.local.Totals(ctx, time.Time{}, ids) // as of its last request
+		gs, following := f.local.glances(max(0, next), totalsLen)
+		own, err := f.local.Totals(ctx, time.Time{}, idsOf(gs)) // as of its last request
 		if err == nil {
 			err = f.primary.Raise(ctx, now, own)
 		}
@@ -150,22 +157,34 @@ func (f *Fallback) giveBack(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// readTotals reads the next few totals: they are what a store that loses its memory is given back, and this door counts its
-// share of them, so that while the primary is away all doors share what is left and not the whole. Called by run.
-func (f *Fallback) readTotals(ctx context.Context, now time.Time) {
+// seen is what the primary's totals were, and just before that this door's counts.
+type seen struct {
+	glances []glance
+	totals  []Total
+}
+
+// see reads the next few totals: they are what a store that loses its memory is given back, and this door counts its share of
+// them, so that while the primary is away all doors share what is left and not the whole. Called by run.
+func (f *Fallback) see(ctx context.Context, now time.Time) *seen {
 	l := &f.ledger
-	ids, next := f.local.quotaIDs(l.next, totalsLen)
-	l.next = next
-	if len(ids) == 0 {
-		return
+	var s seen
+	if s.glances, l.next = f.local.glances(l.next, totalsLen); len(s.glances) == 0 {
+		return nil
 	}
-	ts, err := f.primary.Totals(ctx, now, ids)
-	if err != nil {
+	var err error
+	if s.totals, err = f.primary.Totals(ctx, now, idsOf(s.glances)); err != nil {
 		f.cfg.Log.Debug("limits: totals not read, the next beat will", "err", err)
-		return
+		return nil
 	}
-	l.read = ts
-	_ = f.local.Raise(ctx, time.Time{}, shareOf(ts, f.primary.Doors())) // memory has no errors
+	return &s
+}
+
+func idsOf(gs []glance) []string {
+	ids := make([]string, len(gs))
+	for i := range gs {
+		ids[i] = gs[i].id
+	}
+	return ids
 }
 
 // shareOf gives a door's part of what is used, rounded up.

@@ -11,10 +11,10 @@ func TestLedgerForgets(t *testing.T) {
 	for day := range 90 {
 		now := noon.AddDate(0, 0, day)
 		c := calendarOf(now)
-		l.note(now, []Total{
+		l.note(now, &seen{totals: []Total{
 			{ID: "a", Kind: TokensPerDay, Start: time.Unix(c[Day].start, 0), Used: 1},
 			{ID: "a", Kind: TokensPerMonth, Start: time.Unix(c[Month].start, 0), Used: int64(day)},
-		})
+		}})
 		if n := len(l.all()); n != 2 {
 			t.Fatalf("%d totals after %d days", n, day)
 		}

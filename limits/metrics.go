@@ -21,7 +21,7 @@ func newRedisMetrics(r prometheus.Registerer) *redisMetrics {
 			Name: "spokegate_limits_releases_lost_total", Help: "Releases that did not reach Redis; their leases expired by themselves.",
 		}),
 	}
-	for _, op := range []string{"acquire", "renew", "release", "announce"} {
+	for _, op := range []string{"acquire", "renew", "release", "announce", "look", "raise"} {
 		m.errors.WithLabelValues(op) // so that growth is seen from the first one on
 	}
 	return m

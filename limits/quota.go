@@ -100,16 +100,28 @@ func (p Period) Take(tokens int64) Period {
 // Settle corrects what a request reserved to what it used. start is of the period in which it was reserved: nothing is done
 // to another. Nothing goes below 0.
 func (p Period) Settle(start, reserved int64, used Used) Period {
+	return p.settled(start, reserved, used).plus(Period{})
+}
+
+// settled is Settle of counts that may be below 0.
+func (p Period) settled(start, reserved int64, used Used) Period {
 	if p.Start != start {
 		return p
 	}
 	if used.Tokens >= 0 {
 		p.Tokens -= min(max(0, reserved), maxCount)
-		p.Tokens = min(max(0, p.Tokens+min(used.Tokens, maxCount)), maxCount)
+		p.Tokens = min(max(-maxCount, p.Tokens+min(used.Tokens, maxCount)), maxCount)
 	}
 	if used.Unserved {
-		p.Requests = max(0, p.Requests-1)
+		p.Requests--
 	}
+	return p
+}
+
+// plus gives the counts of both, of one period, together. They are not below 0.
+func (p Period) plus(o Period) Period {
+	p.Requests = min(max(0, p.Requests+o.Requests), maxCount)
+	p.Tokens = min(max(0, p.Tokens+o.Tokens), maxCount)
 	return p
 }
 

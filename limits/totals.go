@@ -38,7 +38,7 @@ func (m *Memory) Totals(_ context.Context, now time.Time, ids []string) (ts []To
 	m.advance(now)
 	for _, id := range ids {
 		if c := m.counters.byID[id]; c != nil {
-			f := Fact{Limit: policy.Limit{ID: id}, Periods: c.periods}
+			f := Fact{Limit: policy.Limit{ID: id}, Periods: c.counted(&m.calendar)}
 			ts = f.appendTotals(ts, &m.calendar)
 		}
 	}
@@ -55,30 +55,69 @@ func (m *Memory) Raise(_ context.Context, now time.Time, ts []Total) error {
 		if span == Minute || t.Used <= 0 || t.Start.Unix() != m.calendar[span].start {
 			continue
 		}
-		p := &m.counters.of(t.ID).periods[span]
-		*p = p.Fit(m.calendar[span].start, m.calendar[span].end)
-		if t.Kind.ofTokens() {
-			p.Tokens = max(p.Tokens, min(t.Used, maxCount))
-		} else {
-			p.Requests = max(p.Requests, min(t.Used, maxCount))
-		}
+		c := m.counters.of(t.ID)
+		counted := c.counted(&m.calendar)[span]
+		c.share(&m.calendar, t.Kind, max(0, min(t.Used, maxCount)-counted.used(t.Kind)))
 	}
 	return nil
 }
 
-// quotaIDs names at most n counters with counts of the current month, of those from a place on, and the place to go on from;
+// share adds to the shared part.
+func (c *counter) share(cal *calendar, k Kind, n int64) {
+	s := k.span()
+	p := &c.theirs()[s]
+	*p = p.Fit(cal[s].start, cal[s].end)
+	if k.ofTokens() {
+		p.Tokens += n
+	} else {
+		p.Requests += n
+	}
+}
+
+// glance is what the shared part of a counter was at some moment.
+type glance struct {
+	id     string
+	shared [spans]Period
+}
+
+// glances gives at most n counters with counts of the current month, of those from a place on, and the place to go on from;
 // 0 after the last. As of the latest time seen.
-func (m *Memory) quotaIDs(from, n int) (ids []string, next int) {
+func (m *Memory) glances(from, n int) (gs []glance, next int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for next = from; next < len(m.counters.all) && len(ids) < n; next++ {
-		c := m.counters.all[next]
-		if p := c.periods[Month]; p.Start == m.calendar[Month].start && p.Requests+p.Tokens > 0 {
-			ids = append(ids, c.id)
+	for next = from; next < len(m.counters.all) && len(gs) < n; next++ {
+		if c := m.counters.all[next]; c.counts(&m.calendar, Month) {
+			g := glance{id: c.id}
+			if c.shared != nil {
+				g.shared = *c.shared
+			}
+			gs = append(gs, g)
 		}
 	}
 	if next >= len(m.counters.all) {
 		next = 0
 	}
-	return ids, next
+	return gs, next
+}
+
+// shareIn sets what is shared of day and month to parts of the totals that another store had, and leaves on top what came since
+// the glance, which was before the totals were read, and what this store has admitted by itself. So counts go down too,
+// as reservations are settled. What is settled later of an admission that is in the totals goes from this store's part in full:
+// nobody else knows yet that it is free.
+func (m *Memory) shareIn(at []glance, parts []Total) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range at {
+		for _, k := range long {
+			then := &at[i].shared[k.span()]
+			if n := then.used(k); n != 0 && then.Start == m.calendar[k.span()].start {
+				m.counters.of(at[i].id).share(&m.calendar, k, -n)
+			}
+		}
+	}
+	for i := range parts {
+		if t := &parts[i]; t.Start.Unix() == m.calendar[t.Kind.span()].start {
+			m.counters.of(t.ID).share(&m.calendar, t.Kind, min(t.Used, maxCount))
+		}
+	}
 }
