@@ -24,11 +24,14 @@ type caller struct {
 	body []byte // decoded; only until the answer is made
 	// What the body asks for, once it is permitted, and the model that it goes to: another one where an alias was asked for.
 	asked, model *policy.Model
-	held         bool // the answer is held back, and has its place
+	// As in answer.
+	held   bool
+	reason string
+	wrong  error
 }
 
 func (c caller) refused(e *openai.Error) answer {
-	return answer{op: c.op, key: c.key, model: c.model, refusal: e, held: c.held}
+	return answer{op: c.op, key: c.key, model: c.model, refusal: e, held: c.held, reason: c.reason, wrong: c.wrong}
 }
 
 // head answers on headers alone: it refuses what is hopeless before Envoy buffers a large body, and counts nothing.
@@ -89,14 +92,15 @@ func (s *Server) identify(q question) (caller, *openai.Error) {
 	case q.id == "":
 		return c, openai.Unavailable("the request has no id of Envoy's", time.Second)
 	}
-	now, reason := s.Now(), ""
-	if c.key, reason = s.prove(c.snap, q, now); reason != "" {
+	now := s.Now()
+	if c.key, c.reason, c.wrong = s.prove(c.snap, q, now); c.reason != "" {
 		var refusal *openai.Error
-		refusal, c.held = s.disproved(q, reason, now)
+		refusal, c.held = s.disproved(q, c.reason, now)
 		return c, refusal
 	}
 	if !within(c.key.Networks, q.address()) {
-		s.metrics.credentials.WithLabelValues(wrongNetwork).Inc()
+		c.reason = wrongNetwork
+		s.metrics.credentials.WithLabelValues(c.reason).Inc()
 		return c, openai.NetworkNotAllowed()
 	}
 	if wrongPath != nil {

@@ -37,7 +37,9 @@ type answer struct {
 
 	// Where passes is false: an error, or a body that the door itself answers with.
 	refusal  *openai.Error
-	held     bool // it is held back, and has its place
+	held     bool   // it is held back, and has its place
+	reason   string // why the credential is refused; for the log alone
+	wrong    error  // what is wrong with a JWT; for the log alone
 	local    []byte
 	unserved string // admitted, but refused all the same: why no worker takes it
 

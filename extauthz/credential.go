@@ -17,7 +17,7 @@ type Issuers interface {
 	Verify(token string, now time.Time) (identity.Subject, error)
 }
 
-// Why a credential is refused, in metrics. The client is told nothing of it.
+// Why a credential is refused, in metrics and in the log. The client is told nothing of it.
 const (
 	noCredential = "none"
 	malformed    = "malformed" // no form of ours, or two that differ
@@ -30,32 +30,32 @@ const (
 )
 
 // prove finds the key that the request's credential is, or stands for. With a reason it is refused; the key is given all the
-// same where it is known.
-func (s *Server) prove(snap *policy.Snapshot, q question, now time.Time) (k *policy.Key, reason string) {
+// same where it is known, and for a JWT what is wrong with it.
+func (s *Server) prove(snap *policy.Snapshot, q question, now time.Time) (k *policy.Key, reason string, wrong error) {
 	secret, reason := q.credential()
 	if reason != "" {
-		return nil, reason
+		return nil, reason, nil
 	}
 	switch h, ok := identity.ParseKey(secret); {
 	case ok:
 		if k = snap.Key(h); k == nil {
-			return nil, unknownKey
+			return nil, unknownKey, nil
 		}
 	case s.Issuers == nil || strings.Count(secret, ".") != 2:
-		return nil, malformed
+		return nil, malformed, nil
 	default:
 		sub, err := s.Issuers.Verify(secret, now)
 		if errors.Is(err, identity.ErrNoKeys) {
-			return nil, noIssuerKeys
+			return nil, noIssuerKeys, err
 		}
 		if err != nil {
-			return nil, badToken
+			return nil, badToken, err
 		}
 		if k = subjectKey(snap, sub); k == nil {
-			return nil, noTeam
+			return nil, noTeam, nil
 		}
 	}
-	return k, k.Refused(now)
+	return k, k.Refused(now), nil
 }
 
 // subjectKey is the key that a verified JWT stands for; nil: the policy has none.

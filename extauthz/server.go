@@ -8,6 +8,7 @@
 package extauthz
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -126,8 +127,11 @@ func (s *Server) note(ctx context.Context, admission string, a *answer) {
 	if a.binding != nil {
 		list = append(list, slog.String("limit", a.binding.String()))
 	}
-	if a.unserved != "" {
-		list = append(list, slog.String("reason", a.unserved))
+	if why := cmp.Or(a.reason, a.unserved); why != "" {
+		list = append(list, slog.String("reason", why))
+	}
+	if a.wrong != nil {
+		list = append(list, slog.String("wrong", a.wrong.Error()))
 	}
 	s.Log.LogAttrs(ctx, level, text, list...)
 }

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/router"
 )
 
@@ -62,17 +65,26 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// expired stands for issuers, all of whose tokens are over.
+type expired struct{}
+
+func (expired) Verify(string, time.Time) (identity.Subject, error) {
+	return identity.Subject{}, fmt.Errorf("%w: expired", identity.ErrToken)
+}
+
 // TestLogNamesTheAdmissionAndNothingOfTheClients asks in every way that is refused, with secrets in every place.
 func TestLogNamesTheAdmissionAndNothingOfTheClients(t *testing.T) {
 	g := newGate(t)
 	var out bytes.Buffer
 	g.Log = slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	g.Issuers = expired{}
 	const secret = "what-nobody-may-read"
 	for name, c := range map[string]struct {
 		changes []change
 		want    []string
 	}{
-		"unknown key":   {[]change{set("authorization", "Bearer "+secret)}, []string{`"msg":"refused"`, `"code":"invalid_api_key"`, `"status":401`}},
+		"unknown key":   {[]change{set("authorization", "Bearer "+secret)}, []string{`"msg":"refused"`, `"code":"invalid_api_key"`, `"status":401`, `"reason":"malformed"`}},
+		"JWT":           {[]change{set("authorization", "Bearer a.b."+secret)}, []string{`"code":"invalid_api_key"`, `"reason":"token"`, `"wrong":"the token is refused: expired"`}},
 		"unknown path":  {[]change{at("POST", "/"+secret+"?"+secret)}, []string{`"code":"unknown_url"`, `"key":"k1"`, `"team":"t1"`}},
 		"query":         {[]change{at("POST", "/v1/chat/completions?model="+secret)}, []string{`"code":"invalid_body"`}},
 		"type":          {[]change{set("content-type", secret+"/x")}, []string{`"code":"unsupported_media_type"`}},
