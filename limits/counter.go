@@ -17,7 +17,7 @@ type counter struct {
 	place    int            // in counters.all
 }
 
-// counted gives what counts in the current periods, of its own and shared.
+// counted gives what counts, of its own and shared. Periods that are over may be among it where nothing is shared.
 func (c *counter) counted(cal *calendar) [spans]Period {
 	if c.shared == nil {
 		return c.periods

@@ -93,9 +93,7 @@ func (f *Fallback) Totals(ctx context.Context, now time.Time, ids []string) ([]T
 // it is back.
 func (f *Fallback) Raise(ctx context.Context, now time.Time, ts []Total) error {
 	f.ledger.raise(ts)
-	if err := f.local.Raise(ctx, now, shareOf(ts, f.primary.Doors())); err != nil {
-		return err
-	}
+	f.local.raiseShared(now, shareOf(ts, f.primary.Doors()))
 	before := f.outage.Load()
 	if before.away() {
 		return nil

@@ -55,11 +55,32 @@ func (m *Memory) Raise(_ context.Context, now time.Time, ts []Total) error {
 		if span == Minute || t.Used <= 0 || t.Start.Unix() != m.calendar[span].start {
 			continue
 		}
+		p := &m.counters.of(t.ID).periods[span]
+		*p = p.Fit(m.calendar[span].start, m.calendar[span].end)
+		if t.Kind.ofTokens() {
+			p.Tokens = max(p.Tokens, min(t.Used, maxCount))
+		} else {
+			p.Requests = max(p.Requests, min(t.Used, maxCount))
+		}
+	}
+	return nil
+}
+
+// raiseShared is Raise by what another store is going to count too, so that it holds until the next shareIn.
+func (m *Memory) raiseShared(now time.Time, ts []Total) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(now)
+	for i := range ts {
+		t, span := &ts[i], ts[i].Kind.span()
+		if span == Minute || t.Used <= 0 || t.Start.Unix() != m.calendar[span].start {
+			continue
+		}
 		c := m.counters.of(t.ID)
+		c.share(&m.calendar, t.Kind, 0) // from now on it is of this period
 		counted := c.counted(&m.calendar)[span]
 		c.share(&m.calendar, t.Kind, max(0, min(t.Used, maxCount)-counted.used(t.Kind)))
 	}
-	return nil
 }
 
 // share adds to the shared part.
