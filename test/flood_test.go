@@ -97,7 +97,7 @@ func upload(c net.Conn, length string) error {
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
-		tick := time.NewTicker(100 * time.Millisecond)
+		tick := time.NewTicker(500 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
