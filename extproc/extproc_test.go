@@ -53,11 +53,12 @@ type bench struct {
 
 const id = "0f5c6a3e-0000-4000-8000-000000000001"
 
-func newBench(t *testing.T) *bench {
+// newBench makes one whose flight waits so long for the other half of the facts.
+func newBench(t *testing.T, grace time.Duration) *bench {
 	t.Helper()
 	b := &bench{t: t, records: make(journal, 100)}
 	b.flights = flight.New(flight.Config{
-		Limiter: limits.NewMemory(limits.MemoryConfig{}), Journal: b.records, Spoke: "s", Door: "d", Grace: 50 * time.Millisecond,
+		Limiter: limits.NewMemory(limits.MemoryConfig{}), Journal: b.records, Spoke: "s", Door: "d", Grace: grace,
 	})
 	log := slog.New(slog.DiscardHandler)
 	g := grpc.NewServer(wire.Option())
@@ -186,7 +187,7 @@ func TestMeterAndLogMakeOneRecord(t *testing.T) {
 	for _, logFirst := range []bool{true, false} {
 		for _, observing := range []bool{true, false} {
 			t.Run(fmt.Sprintf("log first %v, observing %v", logFirst, observing), func(t *testing.T) {
-				b := newBench(t)
+				b := newBench(t, time.Hour)
 				if logFirst {
 					b.logged(entry(200, nil))
 				}
@@ -219,7 +220,7 @@ func TestEveryEndingIsAccounted(t *testing.T) {
 		"cancel":     func(_ extprocv3.ExternalProcessor_ProcessClient, cancel context.CancelFunc) { cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := newBench(t, time.Hour)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			// An answer to each message shows that it was taken before the stream ends.
@@ -235,7 +236,7 @@ func TestEveryEndingIsAccounted(t *testing.T) {
 }
 
 func TestMeterIgnoresWhatIsNoAnswerOfAWorker(t *testing.T) {
-	b := newBench(t)
+	b := newBench(t, time.Hour)
 	pairs := []string{envoy.IDAttribute, id, envoy.PathAttribute, "/v1/chat/completions", envoy.ClusterAttribute, envoy.ClusterName("e"),
 		envoy.UpstreamAttribute, "10.0.0.1:8000"}
 	but := func(name, value string) []string {
@@ -274,7 +275,7 @@ func TestMeterRefusesWhatIsNoMessage(t *testing.T) {
 }
 
 func TestRefusalOfAShimIsNotServed(t *testing.T) {
-	b := newBench(t)
+	b := newBench(t, time.Hour)
 	b.stream(t.Context(), true, admitted(":status", "503", envoy.RefusedHeader, "draining"), body(`{"error":{}}`, true))
 	b.logged(entry(503, nil))
 	if r := b.next(); r.GetOutcome() != "not_served" || r.CompletionTokens != nil {
@@ -285,7 +286,7 @@ func TestRefusalOfAShimIsNotServed(t *testing.T) {
 // TestRefusalOfAShimIsNotServedWithoutAMeter: the access log alone tells as much.
 func TestRefusalOfAShimIsNotServedWithoutAMeter(t *testing.T) {
 	for refusal, want := range map[string]string{"draining": "not_served", "": "upstream_error"} {
-		b := newBench(t)
+		b := newBench(t, time.Millisecond)
 		e := entry(503, nil)
 		if refusal != "" {
 			e.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {

@@ -104,7 +104,7 @@ func (m *message) headers(b []byte) error {
 	for f.Next() {
 		switch {
 		case f.Number == headersMap && f.Type == protowire.BytesType:
-			if err := m.headerMap(f.Bytes); err != nil {
+			if err := each(f.Bytes, mapHeaders, m.header); err != nil {
 				return err
 			}
 		case f.Number == headersEnd && f.Type == protowire.VarintType:
@@ -114,11 +114,12 @@ func (m *message) headers(b []byte) error {
 	return f.Err()
 }
 
-func (m *message) headerMap(b []byte) error {
+// each calls take for every occurrence of a field that has a length.
+func each(b []byte, number protowire.Number, take func([]byte) error) error {
 	f := wire.Over(b)
 	for f.Next() {
-		if f.Number == mapHeaders && f.Type == protowire.BytesType {
-			if err := m.header(f.Bytes); err != nil {
+		if f.Number == number && f.Type == protowire.BytesType {
+			if err := take(f.Bytes); err != nil {
 				return err
 			}
 		}
@@ -168,26 +169,13 @@ func (m *message) attributes(b []byte) error {
 		case f.Number == entryKey:
 			key = f.Bytes
 		case f.Number == entryValue:
-			if err := of.read(f.Bytes); err != nil {
+			if err := each(f.Bytes, structFields, of.field); err != nil { // a Struct
 				return err
 			}
 		}
 	}
 	if string(key) == envoy.AttributesKey {
 		m.of = of
-	}
-	return f.Err()
-}
-
-// read takes a Struct.
-func (a *attributes) read(b []byte) error {
-	f := wire.Over(b)
-	for f.Next() {
-		if f.Number == structFields && f.Type == protowire.BytesType {
-			if err := a.field(f.Bytes); err != nil {
-				return err
-			}
-		}
 	}
 	return f.Err()
 }
