@@ -108,13 +108,6 @@ func (s *Issuers) Missing(c IssuerConfig) <-chan struct{} {
 	return nil
 }
 
-// Any says whether there is an issuer at all.
-func (s *Issuers) Any() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.list) > 0
-}
-
 // Verify says whom a JWT is about. The error is an ErrToken or an ErrNoKeys.
 func (s *Issuers) Verify(token string, now time.Time) (Subject, error) {
 	if len(token) > maxToken {

@@ -24,10 +24,11 @@ func Compile(set *policyv1.Set, now time.Time) (*Snapshot, error) {
 		return nil, c.problems.sorted().err()
 	}
 	b := builder{
+		endpointOf: map[string]*Endpoint{},
 		Snapshot: &Snapshot{
 			revision: set.GetRevision().GetNumber(), digest: Digest(set), since: now,
 			keys: map[identity.Hash]*Key{}, byID: map[string]*Key{}, revoked: map[string]bool{},
-			models: map[string]*Model{}, endpoints: map[string]*Endpoint{}, teams: map[string]*Team{},
+			models: map[string]*Model{}, teams: map[string]*Team{},
 			platform:      compileLimits(Platform, "", set.GetPlatform().GetLimits()),
 			finishRevoked: set.GetPlatform().GetOnRevoke() == policyv1.OnRevoke_ON_REVOKE_FINISH,
 		},
@@ -63,12 +64,13 @@ func (c *checker) revision(set *policyv1.Set) {
 // builder holds what a snapshot needs only while it is made. Every reference is known to be good here.
 type builder struct {
 	*Snapshot
-	sorted []*Model
+	endpointOf map[string]*Endpoint // by name
+	sorted     []*Model
 }
 
 func (b *builder) build(set *policyv1.Set) {
 	for _, e := range set.GetEndpoints() {
-		b.endpoints[e.GetName()] = compileEndpoint(e)
+		b.endpointOf[e.GetName()] = compileEndpoint(e)
 	}
 	for _, m := range set.GetModels() {
 		b.models[m.GetName()] = b.model(m, set.GetPlatform().GetTokens())
@@ -76,7 +78,7 @@ func (b *builder) build(set *policyv1.Set) {
 	for _, m := range set.GetModels() {
 		b.models[m.GetName()].Targets = b.targets(m.GetTargets())
 	}
-	b.sortedEndpoints = slices.SortedFunc(maps.Values(b.endpoints), func(x, y *Endpoint) int { return cmp.Compare(x.Name, y.Name) })
+	b.endpoints = slices.SortedFunc(maps.Values(b.endpointOf), func(x, y *Endpoint) int { return cmp.Compare(x.Name, y.Name) })
 	b.sorted = slices.SortedFunc(maps.Values(b.models), func(x, y *Model) int { return cmp.Compare(x.Name, y.Name) })
 	for _, t := range set.GetTeams() {
 		b.teams[t.GetName()] = b.team(t)
@@ -90,7 +92,7 @@ func (b *builder) build(set *policyv1.Set) {
 // model is one without its targets: they may come later in the set.
 func (b *builder) model(m *policyv1.Model, platform *policyv1.Tokens) *Model {
 	out := &Model{
-		Name: m.GetName(), Endpoint: b.endpoints[m.GetEndpoint()], EngineName: m.GetEngineName(),
+		Name: m.GetName(), Endpoint: b.endpointOf[m.GetEndpoint()], EngineName: m.GetEngineName(),
 		Tokens: Tokens{OutputMost: defOutput, CachedWeight: defCached},
 		limits: compileLimits(ModelLevel, m.GetName(), m.GetLimits()),
 	}

@@ -18,15 +18,13 @@ type Snapshot struct {
 	keys      map[identity.Hash]*Key
 	byID      map[string]*Key
 	models    map[string]*Model
-	endpoints map[string]*Endpoint
 	teams     map[string]*Team
+	endpoints []*Endpoint // sorted by name
 	platform  []Limit
 
 	issuers       []*Issuer       // sorted by name
 	revoked       map[string]bool // subjects, and whom the spoke has revoked by itself
 	finishRevoked bool
-
-	sortedEndpoints []*Endpoint
 }
 
 // Revision is the number of the revision that this is compiled from.
@@ -52,11 +50,8 @@ func (s *Snapshot) Key(h identity.Hash) *Key {
 // Model finds a model by its exact name; nil: unknown.
 func (s *Snapshot) Model(name string) *Model { return s.models[name] }
 
-// Endpoint finds an endpoint by its exact name; nil: unknown.
-func (s *Snapshot) Endpoint(name string) *Endpoint { return s.endpoints[name] }
-
 // Endpoints are all endpoints, sorted by name.
-func (s *Snapshot) Endpoints() []*Endpoint { return s.sortedEndpoints }
+func (s *Snapshot) Endpoints() []*Endpoint { return s.endpoints }
 
 // Keys is how many keys there are, revoked and expired ones included.
 func (s *Snapshot) Keys() int { return len(s.keys) }

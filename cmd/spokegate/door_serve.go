@@ -32,15 +32,14 @@ type door struct {
 	registry *prometheus.Registry
 	traces   tracing
 
-	policy  *policy.Current
-	agent   *xds.Agent
-	journal *journal
-	limiter counters
-	flights *flight.Table
-	minter  *identity.Minter
-	issuers *identity.Issuers
-	// Reads what issuers need.
-	issuerKeys *jwks.Keeper
+	policy     *policy.Current
+	agent      *xds.Agent
+	journal    *journal
+	limiter    counters
+	flights    *flight.Table
+	minter     *identity.Minter
+	issuers    *identity.Issuers
+	issuerKeys *jwks.Keeper // reads what issuers verify with
 	fleet      *fleet.Fleet
 	shims      *join.Server
 	picker     *epp.Picker
