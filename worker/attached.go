@@ -34,9 +34,7 @@ type attached struct {
 func NewAttached(base string) (Engine, error) {
 	u, err := url.Parse(base)
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("engine URL: %w", err)
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return nil, fmt.Errorf("engine URL %q: http://HOST:PORT expected", base)
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
 		return nil, errors.New("engine URL: no user, query or fragment expected")

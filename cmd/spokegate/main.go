@@ -75,11 +75,8 @@ var errUsage = errors.New("usage")
 // parse reads a role's flags; what follows them must be exactly the named arguments.
 func parse(f *flag.FlagSet, args []string, names ...string) error {
 	synopsis := explain(f, names...)
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return errUsage
+	if err := explained(f, f.Parse(args)); err != nil {
+		return err
 	}
 	if f.NArg() != len(names) {
 		fmt.Fprintln(os.Stderr, synopsis)
@@ -88,16 +85,26 @@ func parse(f *flag.FlagSet, args []string, names ...string) error {
 	return nil
 }
 
-// explain sets what -h and a wrong flag print, and answers its first line.
+// explain sets what -h and a wrong flag print first, and answers it.
 func explain(f *flag.FlagSet, names ...string) (synopsis string) {
 	words := []string{"usage: spokegate", f.Name()}
 	f.VisitAll(func(*flag.Flag) { words[1] = f.Name() + " [flags]" })
 	synopsis = strings.Join(append(words, names...), " ")
-	f.Usage = func() {
-		fmt.Fprintln(os.Stderr, synopsis)
-		f.PrintDefaults()
-	}
+	f.Usage = func() { fmt.Fprintln(os.Stderr, synopsis) }
 	return synopsis
+}
+
+// explained adds to that all flags where -h asked for them; a wrong one would be lost among them.
+func explained(f *flag.FlagSet, err error) error {
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		f.PrintDefaults()
+		return err
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "spokegate %s -h tells the flags.\n", f.Name())
+		return errUsage
+	}
+	return nil
 }
 
 // pickSub takes a subcommand off args.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -59,12 +58,10 @@ func revokeKey(_ context.Context, args []string) error {
 // parseAround is parse for KEY with flags on either side of it, and for no KEY where alone is set.
 func parseAround(f *flag.FlagSet, args []string, alone *bool) error {
 	explain(f, "KEY")
-	err := f.Parse(args)
+	err := explained(f, f.Parse(args))
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return err
 	case err != nil:
-		return errUsage
+		return err
 	case *alone:
 		return parse(f, f.Args())
 	case f.NArg() > 1:

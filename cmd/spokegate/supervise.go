@@ -20,6 +20,8 @@ type child struct {
 	argv []string
 	log  string // file that its output goes to
 	say  func(format string, args ...any)
+
+	begin int64 // where in log the output of the process that runs, or ran last, begins
 }
 
 const (
@@ -61,6 +63,9 @@ func (c *child) once(ctx context.Context) error {
 		return err
 	}
 	defer out.Close()
+	if c.begin, err = out.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
 	cmd := exec.Command(c.argv[0], c.argv[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	// A group of its own keeps the terminal's Ctrl-C away: the order of the end is ours.
@@ -95,7 +100,7 @@ func (c *child) once(ctx context.Context) error {
 	return err
 }
 
-// lastWords are the last line of the child's log, for people.
+// lastWords are the last line that the child's last process wrote, for people.
 func (c *child) lastWords() string {
 	const tail = 2048
 	f, err := os.Open(c.log)
@@ -103,9 +108,11 @@ func (c *child) lastWords() string {
 		return ""
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > tail {
-		_, _ = f.Seek(-tail, io.SeekEnd)
+	from := c.begin
+	if st, err := f.Stat(); err == nil {
+		from = max(from, st.Size()-tail)
 	}
+	_, _ = f.Seek(from, io.SeekStart)
 	data, _ := io.ReadAll(f)
 	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
 	last := lines[len(lines)-1]

@@ -20,6 +20,8 @@ import (
 
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/sim"
+	"github.com/spokegate/spokegate/worker"
 )
 
 // site is the folder that `up` works in and what it found or made there, with every path absolute.
@@ -42,6 +44,16 @@ type site struct {
 func prepare(ctx context.Context, u *upFlags) (*site, error) {
 	if u.workers < 1 || u.workers > 64 {
 		return nil, fmt.Errorf("-workers %d: want 1 to 64", u.workers)
+	}
+	for _, engine := range u.attach {
+		if _, err := worker.NewAttached(engine); err != nil {
+			return nil, fmt.Errorf("-attach: %w", err)
+		}
+	}
+	if u.rates != "" {
+		if _, err := sim.LoadRates(u.rates); err != nil {
+			return nil, fmt.Errorf("-rates: %w", err)
+		}
 	}
 	s, err := openSite(u.door.dir)
 	if err != nil {
