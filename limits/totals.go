@@ -124,7 +124,7 @@ func (m *Memory) glances(from, n int) (gs []glance, next int) {
 // shareIn sets what is shared of day and month to parts of the totals that another store had, and leaves on top what came since
 // the glance, which was before the totals were read, and what this store has admitted by itself. So counts go down too,
 // as reservations are settled. What is settled later of an admission that is in the totals goes from this store's part in full:
-// nobody else knows yet that it is free.
+// nobody else knows yet that it is free. What is settled between the glance and the reading may go twice, until the next time.
 func (m *Memory) shareIn(at []glance, parts []Total) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
