@@ -1,5 +1,5 @@
-// Package flight holds what the door holds for each admission, from the yes to the end: the concurrency lease, the worker's
-// booking, and the facts that come in.
+// Package flight holds what the door holds for each admission, from the yes to the end: the places and reservations in limits,
+// the worker's booking, and the facts that come in.
 //
 // # What it promises
 //
@@ -31,8 +31,9 @@
 //
 // # What it does not promise
 //
-// A flight of which no fact ever comes stays open, without a timer: its lease is held, and spokegate_flights_open shows it. Facts that come
-// after the usage record are dropped and counted (anomaly "late"). What a crash takes along is repaired from *served*.
+// A flight of which no fact ever comes stays open, without a timer: its lease is held, and spokegate_flights_open shows it.
+// Facts that come after the usage record are dropped and counted (anomaly "late"). What a crash takes along is repaired from
+// *served*.
 //
 // An open flight takes under 1 KB.
 package flight
