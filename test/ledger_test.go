@@ -51,6 +51,9 @@ func (l *ledger) take(r *usagev1.Record) error {
 }
 
 func note(entries map[string]*entry, r *usagev1.Record) {
+	if r.GetAdmission() == "" {
+		return // about a source, and no request
+	}
 	e := entries[r.GetAdmission()]
 	if e == nil {
 		e = &entry{}

@@ -137,6 +137,9 @@ func (s stores) records(t *testing.T) map[string]*usagev1.Record {
 	all := map[string]*usagev1.Record{}
 	for _, dir := range s.spools {
 		if _, err := usage.Read(dir, func(r *usagev1.Record) error {
+			if r.GetKind() == usage.KindCheckpoint {
+				return nil // about no request
+			}
 			if all[r.GetId()] != nil {
 				t.Errorf("two records have the id %s", r.GetId())
 			}

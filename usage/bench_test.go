@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -41,6 +42,23 @@ func BenchmarkAppend(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
+
+// BenchmarkAdd is what the writing goroutine does for a record before the disk, without a chain and with one.
+func BenchmarkAdd(b *testing.B) {
+	for _, chain := range []bool{false, true} {
+		b.Run(fmt.Sprintf("chain=%t", chain), func(b *testing.B) {
+			w := &writer{source: "door/main", next: 1, maxBytes: 1 << 40, chain: chain}
+			r, lines := typical(), batch{kinds: map[string]int{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				w.add(&lines, r)
+				if lines.full() {
+					lines.reset()
+				}
+			}
+		})
+	}
 }
 
 func BenchmarkAppendJSON(b *testing.B) {

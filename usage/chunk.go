@@ -17,7 +17,7 @@ type chunk struct {
 
 // event is one record as a CloudEvent for Kafka.
 type event struct {
-	kind       string
+	route
 	key, value []byte
 	headers    []header
 	line       []byte // as in the segment, without the line feed

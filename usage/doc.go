@@ -32,9 +32,20 @@
 // of 1 MiB. A shipped segment stays for ForwarderConfig.KeepFor or KeepBytes. To ship a journal again, to another cluster
 // say, remove shipped.json while no forwarder runs.
 //
+// # Checkpoints
+//
+// With Options.Checkpoint each record names the SHA-256 of the one before in its epoch, and now and then, and at its end, the
+// source journals a checkpoint: a record that names the last digest and signs it with the source's Ed25519 key. Who trusts
+// that key (the log tells its fingerprint at the start) has proof of every record up to there: an [Auditor] names one that was
+// altered, and numbers without a gap tell one that was taken away. A process that was killed signs nothing more: the next start
+// signs for it, by what is on disk. The writing goroutine does all of it; who appends pays nothing.
+//
+// What a checkpoint does not prove: that the source told the truth, or that nobody else had its key.
+//
 // # The files
 //
 //	DIR/<source, with / as _>/<epoch, 10 digits>-<segment, 6 digits>.log
+//	                          checkpoint.key: of the source's signature, PKCS #8 in PEM, made at the first start
 //	                          shipped.json, shipped.lock, aside.jsonl: the forwarder's
 //
 // One line a record: the CRC-32C of the JSON as 8 hexadecimal digits, a space, the JSON of [AppendJSON], a line feed.

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/segmentio/kafka-go"
 
 	"github.com/spokegate/spokegate/openai"
 )
+
+//go:generate go test -run TestSchemaIsCurrent . -update
 
 // The form of an event: CloudEvents 1.0 over Kafka in binary mode. The attributes are headers, the record is the value and
 // the team is the key, so that the records of a team stay in order. Kafka's own time is that of shipping: were it the
@@ -17,7 +18,8 @@ import (
 const (
 	// EventTypePrefix and the kind make the type of an event, such as spokegate.usage.v1.
 	eventTypePrefix, eventTypeSuffix = "spokegate.", ".v1"
-	// DataSchema names the form of the value: the JSON of [AppendJSON]. A new number means a form that old readers cannot read.
+	// DataSchema names the form of the value: the JSON of [AppendJSON], as api/usage/v1/record.schema.json describes it. Members
+	// are only added; a new number means a form that old readers cannot read.
 	DataSchema = "urn:spokegate:schema:usage-record:1"
 )
 
@@ -31,6 +33,20 @@ var (
 
 // shippedKinds have a topic each.
 var shippedKinds = []string{KindAdmitted, KindServed, KindUsage, KindBalance}
+
+// route is where the records of a kind go.
+type route struct {
+	kind  string
+	topic string // the end of its name
+}
+
+var routes = func() map[string]route {
+	m := map[string]route{KindCheckpoint: {KindCheckpoint, KindBalance}}
+	for _, kind := range shippedKinds {
+		m[kind] = route{kind, kind}
+	}
+	return m
+}()
 
 // sequenceDigits are the digits of ce_sequence, zero-padded so that it sorts as text. It counts within one epoch of the source.
 const sequenceDigits = 20
@@ -52,11 +68,11 @@ func (c *chunk) add(at int, line []byte) error {
 	if len(f.id) == 0 || len(f.source) == 0 || len(f.sequence) == 0 {
 		return errIncomplete
 	}
-	kind := slices.Index(shippedKinds, string(f.kind))
-	if kind < 0 {
+	to, is := routes[string(f.kind)]
+	if !is {
 		return fmt.Errorf("a record of kind %q, which has no topic", f.kind)
 	}
-	e := event{kind: shippedKinds[kind], key: f.team, value: body, line: line, offset: c.offset + int64(at)}
+	e := event{route: to, key: f.team, value: body, line: line, offset: c.offset + int64(at)}
 	e.headers = c.headers(&f, e.kind)
 	c.events = append(c.events, e)
 	return nil
@@ -139,7 +155,7 @@ func (c *chunk) padded(digits []byte) []byte {
 
 var eventTypes = func() map[string][]byte {
 	types := map[string][]byte{}
-	for _, kind := range shippedKinds {
+	for kind := range routes {
 		types[kind] = []byte(eventTypePrefix + kind + eventTypeSuffix)
 	}
 	return types

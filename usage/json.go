@@ -24,6 +24,7 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.str("source", r.Source)
 	o.uint("epoch", r.Epoch)
 	o.uint("sequence", r.Sequence)
+	o.str("previous", r.Previous)
 	o.str("admission", r.Admission)
 	o.str("key", r.Key)
 	o.str("team", r.Team)
@@ -54,7 +55,25 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.time("admitted_at", r.AdmittedAt)
 	o.time("first_byte_at", r.FirstByteAt)
 	o.time("ended_at", r.EndedAt)
+	o.checkpoint(r.Checkpoint)
 	return append(o.b, '}')
+}
+
+func (o *object) checkpoint(c *usagev1.Checkpoint) {
+	if c == nil {
+		o.null("checkpoint")
+		return
+	}
+	o.name("checkpoint")
+	in := object{b: append(o.b, '{')}
+	in.uint("epoch", c.Epoch)
+	in.uint("sequence", c.Sequence)
+	in.uint("count", c.Count)
+	in.str("digest", c.Digest)
+	in.bool("closing", c.Closing)
+	in.str("public_key", c.PublicKey)
+	in.str("signature", c.Signature)
+	o.b = append(in.b, '}')
 }
 
 // ParseJSON reads what AppendJSON wrote. Members that it does not know are left out, so that a record of a newer version

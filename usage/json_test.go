@@ -23,12 +23,12 @@ func TestAppendJSONGolden(t *testing.T) {
 		Outcome: OutcomeComplete, Anomalies: []string{"a", "b"}, Status: proto.Uint32(200), ResponseBytes: proto.Int64(9),
 		AdmittedAt: timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.FixedZone("", 3600))),
 	}
-	want := `{"id":"a1/usage","kind":"usage","source":"door/main","epoch":7,"sequence":1,"admission":"a1","key":"k","team":"t",` +
+	want := `{"id":"a1/usage","kind":"usage","source":"door/main","epoch":7,"sequence":1,"previous":"","admission":"a1","key":"k","team":"t",` +
 		`"model":"m","endpoint":"","spoke":"","worker":"","revision":1152921504606846976,"operation":"chat",` +
 		`"client_request_id":"x\"\\\u000a\u0001é` + "\uFFFD" + `","attempt":2,"stream":true,"asked_model":null,"prompt_tokens":0,"cached_tokens":null,` +
 		`"completion_tokens":4611686018427387905,"reasoning_tokens":null,"counted_from":"engine","outcome":"complete",` +
 		`"anomalies":["a","b"],"status":200,"request_bytes":null,"response_bytes":9,` +
-		`"admitted_at":"2026-01-02T02:04:05.6Z","first_byte_at":null,"ended_at":null}`
+		`"admitted_at":"2026-01-02T02:04:05.6Z","first_byte_at":null,"ended_at":null,"checkpoint":null}`
 	if got := string(AppendJSON(nil, r)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -130,6 +130,11 @@ func randomRecord(rng *rand.Rand) *usagev1.Record {
 		Attempt: rng.Uint32(), Stream: rng.IntN(2) == 0, PromptTokens: num(), CachedTokens: num(), CompletionTokens: num(),
 		ReasoningTokens: num(), CountedFrom: str(), Outcome: str(), RequestBytes: num(), ResponseBytes: num(),
 		AdmittedAt: at(), FirstByteAt: at(), EndedAt: at(),
+	}
+	r.Previous = str()
+	if rng.IntN(3) == 0 {
+		r.Checkpoint = &usagev1.Checkpoint{Epoch: rng.Uint64(), Sequence: rng.Uint64(), Count: rng.Uint64(), Digest: str(),
+			Closing: rng.IntN(2) == 0, PublicKey: str(), Signature: str()}
 	}
 	for range rng.IntN(3) {
 		r.Anomalies = append(r.Anomalies, str())

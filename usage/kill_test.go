@@ -9,13 +9,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 )
 
 // child appends for ever and says on its output, one line each, up to which record all is acknowledged.
 func child(dir string) {
-	s, err := Open(dir, "door/main", Options{SegmentBytes: 50_000})
+	every, _ := time.ParseDuration(os.Getenv("USAGE_TEST_CHECKPOINT")) // 0: no checkpoints
+	s, err := Open(dir, "door/main", Options{SegmentBytes: 50_000, Checkpoint: every})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -61,17 +61,19 @@ func signal(c chan struct{}) {
 	}
 }
 
-// take waits for a first record, then up to window for company, and returns at most a batch. It returns none when the queue
-// is closed and empty.
-func (q *queue) take(window time.Duration) []*usagev1.Record {
+// take waits for a first record, then up to window for company, and returns at most a batch; none when it is woken before.
+// more is false when the queue is closed and empty.
+func (q *queue) take(window time.Duration, wake <-chan time.Time) (records []*usagev1.Record, more bool) {
 	n, closed := q.state()
 	for n == 0 {
 		if closed {
-			return nil
+			return nil, false
 		}
 		select {
 		case <-q.some:
 		case <-q.hurry:
+		case <-wake:
+			return nil, true
 		}
 		n, closed = q.state()
 	}
@@ -83,7 +85,7 @@ func (q *queue) take(window time.Duration) []*usagev1.Record {
 		}
 		timer.Stop()
 	}
-	return q.cut()
+	return q.cut(), true
 }
 
 func (q *queue) state() (waiting int, closed bool) {

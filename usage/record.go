@@ -11,6 +11,8 @@ const (
 	KindServed   = "served"   // a worker's shim answered
 	KindUsage    = "usage"    // the door, at the end
 	KindBalance  = "balance"  // reconciliation, about sources and not about a request
+
+	KindCheckpoint = "checkpoint" // a source, about its own records; in Kafka it goes to the topic of KindBalance
 )
 
 // Kinds are all that have a topic of their own in Kafka.

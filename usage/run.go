@@ -10,12 +10,18 @@ import (
 func (s *Spool) run() {
 	defer close(s.done)
 	defer s.lock.Close()
+	if s.notary != nil {
+		s.closeEpochBefore(time.Now())
+	}
 	for {
-		records := s.queue.take(s.opts.SyncWindow)
-		if records == nil {
+		records, more := s.queue.take(s.opts.SyncWindow, s.notary.wake())
+		if !more {
 			break
 		}
 		s.store(records)
+	}
+	if s.notary != nil {
+		s.sealEpoch(time.Now())
 	}
 	s.writer.close()
 	s.metrics.bytes.Sub(float64(s.bytes.Load())) // no longer this process's to watch
@@ -37,6 +43,9 @@ func (s *Spool) store(records []*usagev1.Record) {
 			s.commit()
 		}
 	}
+	if now := time.Now(); s.notary.due(now) && !s.stopped() {
+		s.checkpoint(now, false)
+	}
 	if s.batch.n > 0 {
 		s.commit()
 	}
@@ -54,7 +63,7 @@ func (s *Spool) commit() {
 		}
 		s.failing(err)
 		if !s.pause(wait) {
-			s.drop(lostDisk, s.batch.n)
+			s.drop(lostDisk, s.batch.n-s.batch.own)
 			s.batch.reset()
 			return
 		}
@@ -64,7 +73,7 @@ func (s *Spool) commit() {
 	for kind, n := range s.batch.kinds {
 		s.metrics.records.WithLabelValues(kind).Add(float64(n))
 	}
-	n := s.batch.n
+	n := s.batch.n - s.batch.own
 	s.batch.reset()
 	s.synced.Add(uint64(n))
 	s.queue.settle(n, 0)

@@ -16,6 +16,7 @@ type Line struct {
 	File   string
 	Offset int64           // of the line in the file, bytes
 	Record *usagev1.Record // nil where Err is set
+	Body   []byte          // the record's JSON, until the callback returns; nil where Err is set
 	Err    error           // it is damaged, too long, or of another source or epoch than its file
 }
 
@@ -42,10 +43,25 @@ func Scan(dir string, f func(Line) error) error {
 }
 
 func scanSegment(s segment, f func(Line) error) error {
-	file, err := os.Open(s.path)
+	err := eachLine(s, func(at, length int64, line []byte) error {
+		l := Line{File: s.path, Offset: at}
+		if line == nil {
+			l.Err = fmt.Errorf("a line of %d bytes, at most %d are expected", length, MaxLine)
+		} else if l.Record, l.Err = s.record(line); l.Err == nil {
+			l.Body = line[sumLen:]
+		}
+		return f(l)
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // shipped and removed meanwhile
 	}
+	return err
+}
+
+// eachLine calls f with every whole line of s without its line feed: where it begins, its length with the line feed, and the
+// line until the next one, or nil if it is too long to be one.
+func eachLine(s segment, f func(at, length int64, line []byte) error) error {
+	file, err := os.Open(s.path)
 	if err != nil {
 		return err
 	}
@@ -65,13 +81,11 @@ func scanSegment(s segment, f func(Line) error) error {
 		if err != nil {
 			return err
 		}
-		l := Line{File: s.path, Offset: at}
+		line = line[:len(line)-1]
 		if long {
-			l.Err = fmt.Errorf("a line of %d bytes, at most %d are expected", length, MaxLine)
-		} else {
-			l.Record, l.Err = s.record(line[:len(line)-1])
+			line = nil
 		}
-		if err := f(l); err != nil {
+		if err := f(at, length, line); err != nil {
 			return err
 		}
 		at += length

@@ -101,7 +101,7 @@ type lane struct {
 }
 
 type laneKey struct {
-	kind      string
+	topic     string // the end of its name
 	partition int
 }
 
@@ -115,17 +115,17 @@ func (f *Forwarder) lanes(ctx context.Context, c *chunk) (map[laneKey]*lane, err
 		if e.settled {
 			continue
 		}
-		if partitions[e.kind] == nil {
-			ids, err := f.partitions(ctx, f.cfg.Prefix+e.kind)
+		if partitions[e.topic] == nil {
+			ids, err := f.partitions(ctx, f.cfg.Prefix+e.topic)
 			if err != nil {
-				return nil, fmt.Errorf("topic %s%s: %w", f.cfg.Prefix, e.kind, err)
+				return nil, fmt.Errorf("topic %s%s: %w", f.cfg.Prefix, e.topic, err)
 			}
-			partitions[e.kind] = ids
+			partitions[e.topic] = ids
 		}
-		key := laneKey{e.kind, byTeam.Balance(kafka.Message{Key: e.key}, partitions[e.kind]...)}
+		key := laneKey{e.topic, byTeam.Balance(kafka.Message{Key: e.key}, partitions[e.topic]...)}
 		l := lanes[key]
 		if l == nil {
-			l = &lane{f: f, chunk: c, topic: f.cfg.Prefix + e.kind, partition: key.partition, room: f.room}
+			l = &lane{f: f, chunk: c, topic: f.cfg.Prefix + e.topic, partition: key.partition, room: f.room}
 			lanes[key] = l
 		}
 		l.events = append(l.events, e)

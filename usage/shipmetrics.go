@@ -38,7 +38,7 @@ func newShipMetrics(r prometheus.Registerer) *shipMetrics {
 			Name: "spokegate_usage_ship_last_success_timestamp_seconds", Help: "When Kafka last acknowledged journal records, in Unix time.",
 		}),
 	}
-	for _, kind := range shippedKinds {
+	for kind := range routes {
 		m.shipped.WithLabelValues(kind)
 	}
 	m.aside.WithLabelValues(asideRefused) // so that growth is seen from the first one on

@@ -25,6 +25,9 @@ type Options struct {
 	MaxBytes int64
 	// Queue is how many records may wait for the disk (65,536, about 40 MB when full). Beyond, records are lost.
 	Queue int
+	// Checkpoint is how often the source signs what it has journaled, beside at its end; each record then names the digest of
+	// the one before. 0: never.
+	Checkpoint time.Duration
 	// Registerer takes the metrics of one spool; nil: none.
 	Registerer prometheus.Registerer
 	// Log gets a line when the disk begins to fail and when it has recovered; nil: none.
@@ -67,7 +70,7 @@ func setDefault[N ~int | ~int64](n *N, to N) {
 	}
 }
 
-// Stats of a spool. Appended = Synced + Lost + those still on their way.
+// Stats of a spool. Appended = Synced + Lost + those still on their way. Checkpoints count in none of them.
 type Stats struct {
 	Appended, Synced, Lost uint64
 	Epoch                  uint64
@@ -86,6 +89,7 @@ type Spool struct {
 	writer   *writer
 	batch    batch
 	measured time.Time
+	notary   *notary // nil: there are no checkpoints
 
 	appended, synced, lost atomic.Uint64
 	bytes                  atomic.Int64
@@ -125,6 +129,10 @@ func Open(dir, source string, opts Options) (*Spool, error) {
 	s := &Spool{
 		opts: opts, metrics: newMetrics(opts.Registerer), queue: newQueue(opts.Queue), lock: lock, writer: w,
 		batch: batch{kinds: map[string]int{}}, giveUp: make(chan struct{}), done: make(chan struct{}),
+	}
+	if opts.Checkpoint > 0 {
+		w.chain = true
+		s.notary = newNotary(w.dir, source, opts.Checkpoint, list, opts.Log)
 	}
 	s.report()
 	go s.run()

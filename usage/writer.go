@@ -24,6 +24,9 @@ type writer struct {
 	segmentBytes int64
 	maxBytes     int64
 
+	chain bool   // each record names the digest of the one before
+	last  Digest // of the record before the next one
+
 	next   uint64 // sequence of the next record
 	number int    // of the segment last tried
 	file   file   // nil: the next batch opens a segment
@@ -37,11 +40,15 @@ type batch struct {
 	lines []byte
 	kinds map[string]int // number of records by kind
 	n     int
+	own   int // of those, the journal's own checkpoints: nobody has appended them
 }
 
 // add numbers r and encodes it. It returns a reason, and takes no number, if r has to be left out.
 func (w *writer) add(b *batch, r *usagev1.Record) (lost string) {
-	r.Source, r.Epoch, r.Sequence = w.source, w.epoch, w.next
+	r.Source, r.Epoch, r.Sequence, r.Previous = w.source, w.epoch, w.next, ""
+	if w.chain {
+		r.Previous = w.last.String()
+	}
 	start := len(b.lines)
 	b.lines = appendLine(b.lines, r)
 	switch {
@@ -54,8 +61,14 @@ func (w *writer) add(b *batch, r *usagev1.Record) (lost string) {
 		b.lines = b.lines[:start]
 		return lost
 	}
+	if w.chain {
+		w.last = DigestOf(b.lines[start+sumLen : len(b.lines)-1])
+	}
 	w.next++
 	b.n++
+	if r.Kind == KindCheckpoint {
+		b.own++
+	}
 	b.kinds[r.Kind]++
 	return ""
 }
@@ -63,7 +76,7 @@ func (w *writer) add(b *batch, r *usagev1.Record) (lost string) {
 func (b *batch) full() bool { return b.n >= batchRecords || len(b.lines) >= batchBytes }
 
 func (b *batch) reset() {
-	b.lines, b.n = b.lines[:0], 0
+	b.lines, b.n, b.own = b.lines[:0], 0, 0
 	clear(b.kinds)
 }
 

@@ -62,7 +62,7 @@ func (k *kafkaFlags) args() []string {
 
 func openJournal(dir, source string, kafka kafkaFlags, reg *prometheus.Registry, log *slog.Logger) (*journal, error) {
 	folder := filepath.Join(dir, "spool")
-	spool, err := usage.Open(folder, source, usage.Options{Registerer: reg, Log: log})
+	spool, err := usage.Open(folder, source, usage.Options{Checkpoint: time.Minute, Registerer: reg, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -97,6 +97,9 @@ func matches(name, end string) bool {
 func (l *loaded) journals() error {
 	kinds := map[string]map[string]int{}
 	_, err := usage.Read(filepath.Join(l.dir, "spool"), func(r *usagev1.Record) error {
+		if r.Kind == usage.KindCheckpoint {
+			return nil // about no request
+		}
 		if kinds[r.Kind] == nil {
 			kinds[r.Kind] = map[string]int{}
 		}

@@ -29,18 +29,21 @@ const (
 // Record is one line of a journal. source, epoch and sequence are set by the spool that keeps it.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG; write-off/SOURCE. Equal ids say the same thing,
+	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG; write-off/SOURCE; checkpoint/SOURCE/EPOCH/SEQUENCE. Equal ids say the same thing,
 	// but for a repair (see anomalies): the original wins.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// "admitted" (the door said yes), "served" (a worker's shim answered) or "usage" (the door, at the end); "balance"
-	// (reconciliation, about a source and no request).
+	// (reconciliation, about a source and no request); "checkpoint" (a source, about its own records).
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Who journals it: door/NAME, worker/NAME or repair/NAME.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// One run of the source, increasing.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Position in the epoch, from 1, without gaps.
-	Sequence  uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// SHA-256, in hexadecimal, of the JSON of the record before in the epoch, byte for byte as it was journaled; zeros in the
+	// first one. Empty: the source keeps no chain.
+	Previous  string `protobuf:"bytes,6,opt,name=previous,proto3" json:"previous,omitempty"`
 	Admission string `protobuf:"bytes,10,opt,name=admission,proto3" json:"admission,omitempty"`
 	// Names, never secrets: the key's id in the policy.
 	Key      string `protobuf:"bytes,11,opt,name=key,proto3" json:"key,omitempty"`
@@ -81,6 +84,8 @@ type Record struct {
 	AdmittedAt    *timestamppb.Timestamp `protobuf:"bytes,50,opt,name=admitted_at,json=admittedAt,proto3" json:"admitted_at,omitempty"`
 	FirstByteAt   *timestamppb.Timestamp `protobuf:"bytes,51,opt,name=first_byte_at,json=firstByteAt,proto3" json:"first_byte_at,omitempty"`
 	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,52,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	// Only in "checkpoint".
+	Checkpoint    *Checkpoint `protobuf:"bytes,60,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -148,6 +153,13 @@ func (x *Record) GetSequence() uint64 {
 		return x.Sequence
 	}
 	return 0
+}
+
+func (x *Record) GetPrevious() string {
+	if x != nil {
+		return x.Previous
+	}
+	return ""
 }
 
 func (x *Record) GetAdmission() string {
@@ -332,17 +344,125 @@ func (x *Record) GetEndedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Record) GetCheckpoint() *Checkpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+// Checkpoint is what a source signs of its own records: every minute, when it stops, and at its next start where it could not.
+type Checkpoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The epoch that it speaks of: its record's own, or an earlier one.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The last record that it speaks of.
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// How many records it speaks of that the checkpoint before did not; where the next start made it, of those on disk.
+	Count uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// SHA-256, in hexadecimal, of the JSON of the last record; and so, by "previous", of all before.
+	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Nothing comes behind it in the epoch, but this record itself.
+	Closing bool `protobuf:"varint,5,opt,name=closing,proto3" json:"closing,omitempty"`
+	// Ed25519, in hexadecimal: the key of the source, and its signature of the text
+	// "spokegate checkpoint 1\nsource SOURCE\nepoch EPOCH\nsequence SEQUENCE\ncount COUNT\ndigest DIGEST\nclosing true|false\n".
+	PublicKey     string `protobuf:"bytes,6,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	Signature     string `protobuf:"bytes,7,opt,name=signature,proto3" json:"signature,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_usage_v1_usage_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_usage_v1_usage_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_usage_v1_usage_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Checkpoint) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetClosing() bool {
+	if x != nil {
+		return x.Closing
+	}
+	return false
+}
+
+func (x *Checkpoint) GetPublicKey() string {
+	if x != nil {
+		return x.PublicKey
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetSignature() string {
+	if x != nil {
+		return x.Signature
+	}
+	return ""
+}
+
 var File_usage_v1_usage_proto protoreflect.FileDescriptor
 
 const file_usage_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9f\t\n" +
+	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfb\t\n" +
 	"\x06Record\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x1c\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x1a\n" +
+	"\bprevious\x18\x06 \x01(\tR\bprevious\x12\x1c\n" +
 	"\tadmission\x18\n" +
 	" \x01(\tR\tadmission\x12\x10\n" +
 	"\x03key\x18\v \x01(\tR\x03key\x12\x12\n" +
@@ -371,7 +491,10 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\vadmitted_at\x182 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"admittedAt\x12>\n" +
 	"\rfirst_byte_at\x183 \x01(\v2\x1a.google.protobuf.TimestampR\vfirstByteAt\x125\n" +
-	"\bended_at\x184 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAtB\x0e\n" +
+	"\bended_at\x184 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12>\n" +
+	"\n" +
+	"checkpoint\x18< \x01(\v2\x1e.spokegate.usage.v1.CheckpointR\n" +
+	"checkpointB\x0e\n" +
 	"\f_asked_modelB\x10\n" +
 	"\x0e_prompt_tokensB\x10\n" +
 	"\x0e_cached_tokensB\x14\n" +
@@ -379,7 +502,17 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\x11_reasoning_tokensB\t\n" +
 	"\a_statusB\x10\n" +
 	"\x0e_request_bytesB\x11\n" +
-	"\x0f_response_bytesB5Z3github.com/spokegate/spokegate/api/usage/v1;usagev1b\x06proto3"
+	"\x0f_response_bytes\"\xc3\x01\n" +
+	"\n" +
+	"Checkpoint\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x18\n" +
+	"\aclosing\x18\x05 \x01(\bR\aclosing\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x06 \x01(\tR\tpublicKey\x12\x1c\n" +
+	"\tsignature\x18\a \x01(\tR\tsignatureB5Z3github.com/spokegate/spokegate/api/usage/v1;usagev1b\x06proto3"
 
 var (
 	file_usage_v1_usage_proto_rawDescOnce sync.Once
@@ -393,20 +526,22 @@ func file_usage_v1_usage_proto_rawDescGZIP() []byte {
 	return file_usage_v1_usage_proto_rawDescData
 }
 
-var file_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_usage_v1_usage_proto_goTypes = []any{
 	(*Record)(nil),                // 0: spokegate.usage.v1.Record
-	(*timestamppb.Timestamp)(nil), // 1: google.protobuf.Timestamp
+	(*Checkpoint)(nil),            // 1: spokegate.usage.v1.Checkpoint
+	(*timestamppb.Timestamp)(nil), // 2: google.protobuf.Timestamp
 }
 var file_usage_v1_usage_proto_depIdxs = []int32{
-	1, // 0: spokegate.usage.v1.Record.admitted_at:type_name -> google.protobuf.Timestamp
-	1, // 1: spokegate.usage.v1.Record.first_byte_at:type_name -> google.protobuf.Timestamp
-	1, // 2: spokegate.usage.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	2, // 0: spokegate.usage.v1.Record.admitted_at:type_name -> google.protobuf.Timestamp
+	2, // 1: spokegate.usage.v1.Record.first_byte_at:type_name -> google.protobuf.Timestamp
+	2, // 2: spokegate.usage.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
+	1, // 3: spokegate.usage.v1.Record.checkpoint:type_name -> spokegate.usage.v1.Checkpoint
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_usage_v1_usage_proto_init() }
@@ -421,7 +556,7 @@ func file_usage_v1_usage_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_usage_v1_usage_proto_rawDesc), len(file_usage_v1_usage_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   1,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
