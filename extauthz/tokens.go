@@ -10,11 +10,12 @@ import (
 // size is how many tokens a request is believed to need.
 type size struct{ prompt, output int64 }
 
-// sizeOf estimates the prompt, and takes for the output what was asked for, or the model's most where that is less or nothing
+// sizeOf estimates the prompt, and takes for each answer what was asked for, or the model's most where that is less or nothing
 // was. What it really was settles the difference when the flight ends.
 func sizeOf(req *openai.Request, m *policy.Model) size {
-	s := size{prompt: min(req.Prompt.Estimate(), policy.MaxQuota), output: m.Tokens.OutputMost}
-	if asked, given := req.OutputAsked(); given {
+	s := size{prompt: min(req.Prompt.Estimate(), policy.MaxQuota)}
+	s.output = min(req.Choices()*m.Tokens.OutputMost, policy.MaxQuota) // a million each, n and the prompts of a body are bounded
+	if asked, given := req.OutputAsked(); given { // of all answers together
 		s.output = min(s.output, asked)
 	}
 	return s
