@@ -39,9 +39,13 @@ func rank(r *usagev1.Record) int {
 	return rankOriginal
 }
 
-// Uncounted tells whether r is the usage of a request that may have been served, and whose tokens nobody has seen.
+// Unmetered, among the anomalies of a usage record, says that the door's meter never saw the answer.
+const Unmetered = "unmetered"
+
+// Uncounted tells whether r is the usage of a request that may have been served, and that no meter saw: its tokens are
+// unknown. Where a client left before there was anything to count, none were delivered, and that is known.
 func Uncounted(r *usagev1.Record) bool {
-	return r.Kind == KindUsage && r.CountedFrom == CountedNone && r.Outcome != OutcomeNotServed
+	return r.Kind == KindUsage && r.CountedFrom == CountedNone && r.Outcome != OutcomeNotServed && slices.Contains(r.Anomalies, Unmetered)
 }
 
 // ReadOnce is [Read], but that of each id only the record that counts is delivered: a repair, after all others, only where

@@ -98,7 +98,7 @@ func TestReadOnce(t *testing.T) {
 		return &usagev1.Record{Id: id, Kind: KindUsage, Outcome: OutcomeComplete, CountedFrom: counted, Anomalies: anomalies}
 	}
 	for source, list := range map[string][]*usagev1.Record{
-		"door/main": {record("whole", CountedEngine), record("late", CountedEngine), record("unmetered", CountedNone)},
+		"door/main": {record("whole", CountedEngine), record("late", CountedEngine), record("unmetered", CountedNone, Unmetered)},
 		"repair/x": {record("lost", CountedEngine, Repaired), record("late", CountedEngine, Repaired),
 			record("unmetered", CountedEngine, Repaired), record("lost", CountedEngine, Repaired, "later")},
 	} {

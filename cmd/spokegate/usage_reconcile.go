@@ -19,18 +19,19 @@ import (
 // reconcileFlags of `usage reconcile`.
 type reconcileFlags struct {
 	rangeFlags
-	dirs, kafka string
-	settle      time.Duration
-	repair      bool
-	writeOff    string
-	as          string
-	json        bool
+	dirs     string
+	kafka    kafkaFlags
+	settle   time.Duration
+	repair   bool
+	writeOff string
+	as       string
+	json     bool
 }
 
 func (r *reconcileFlags) register(f *flag.FlagSet) {
 	r.rangeFlags.register(f)
-	f.StringVar(&r.dirs, "dir", cmp.Or(os.Getenv("SPOKEGATE_DIR"), ".spokegate"), "the `folders` that roles keep their files in, comma-separated: their spools are read. With -kafka, and in the first one, repairs are journaled ($SPOKEGATE_DIR)")
-	f.StringVar(&r.kafka, "kafka", os.Getenv("SPOKEGATE_KAFKA"), "`host:port` of Kafka's brokers, comma-separated: read what was shipped, not the spools ($SPOKEGATE_KAFKA)")
+	f.StringVar(&r.dirs, "dir", cmp.Or(os.Getenv("SPOKEGATE_DIR"), ".spokegate"), "the `folders` that roles keep their files in, comma-separated: their spools are read, or, with -kafka, what was shipped. Repairs are journaled in the first one ($SPOKEGATE_DIR)")
+	r.kafka.register(f)
 	f.DurationVar(&r.settle, "settle", time.Hour, "how long a request may be open and a record on its way; 0: nothing is running any more, judge everything")
 	f.BoolVar(&r.repair, "repair", false, "write usage records from what workers served, for admissions that have none")
 	f.StringVar(&r.writeOff, "write-off", "", "say of a `source`, such as worker/gpu-7, that it will never return: its gaps are listed and do not fail")
@@ -50,7 +51,7 @@ func reconcileUsage(ctx context.Context, args []string) (err error) {
 	if err := flags.check(f); err != nil {
 		return badUsage(f, err)
 	}
-	repairs := &repairJournal{dir: filepath.Join(listed(flags.dirs)[0], "spool"), source: balance.RepairSource(flags.as), brokers: listed(flags.kafka)}
+	repairs := &repairJournal{dir: filepath.Join(listed(flags.dirs)[0], "spool"), source: balance.RepairSource(flags.as), kafka: flags.kafka}
 	defer func() { err = errors.Join(err, repairs.close(ctx)) }()
 	report, err := flags.audit(ctx, repairs)
 	if err != nil {
@@ -73,7 +74,7 @@ func (r *reconcileFlags) check(f *flag.FlagSet) error {
 	named := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { named[f.Name] = true })
 	if named["dir"] && !named["kafka"] {
-		r.kafka = ""
+		r.kafka.brokers = ""
 	}
 	switch {
 	case len(listed(r.dirs)) == 0:
@@ -85,12 +86,12 @@ func (r *reconcileFlags) check(f *flag.FlagSet) error {
 	case r.writeOff != "" && !strings.Contains(r.writeOff, "/"):
 		return fmt.Errorf("-write-off %q: want a source such as worker/gpu-7", r.writeOff)
 	}
-	return r.rangeFlags.check()
+	return errors.Join(r.kafka.complete(), r.rangeFlags.check())
 }
 
 func (r *reconcileFlags) open(ctx context.Context) (balance.Evidence, error) {
-	if r.kafka != "" {
-		return balance.OpenKafka(ctx, balance.KafkaConfig{Brokers: listed(r.kafka)}, r.from.Time)
+	if r.kafka.brokers != "" {
+		return balance.OpenKafka(ctx, balance.KafkaConfig{Brokers: listed(r.kafka.brokers), Security: r.kafka.security}, r.from.Time)
 	}
 	var spools []string
 	for _, dir := range listed(r.dirs) {

@@ -14,7 +14,7 @@ import (
 // repairJournal is the spool of repairs. It is opened with the first one: who has nothing to repair leaves no trace.
 type repairJournal struct {
 	dir, source string
-	brokers     []string // Kafka, to ship to; empty: none
+	kafka       kafkaFlags // to ship to; no brokers: nowhere
 
 	spool   *usage.Spool
 	written int
@@ -58,7 +58,7 @@ func (j *repairJournal) close(ctx context.Context) error {
 	err := j.synced(ctx)
 	_ = j.spool.Close(ctx) // what it says, synced has said
 	j.spool = nil
-	if err != nil || len(j.brokers) == 0 {
+	if err != nil || j.kafka.brokers == "" {
 		return err
 	}
 	return j.ship(ctx)
@@ -68,7 +68,7 @@ func (j *repairJournal) close(ctx context.Context) error {
 const shipPatience = time.Minute
 
 func (j *repairJournal) ship(ctx context.Context) error {
-	f, err := usage.NewForwarder(usage.ForwarderConfig{Dir: j.dir, Source: j.source, Brokers: j.brokers})
+	f, err := usage.NewForwarder(usage.ForwarderConfig{Dir: j.dir, Source: j.source, Brokers: listed(j.kafka.brokers), Security: j.kafka.security})
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func original(r *usagev1.Record) bool {
 }
 
 // Anomalies of a usage record whose meter did not see everything.
-var cutMeters = []string{"unmetered", "meter_cut"}
+var cutMeters = []string{usage.Unmetered, "meter_cut"}
 
 // tokens wants door ≤ worker, and equal where neither says that something was cut.
 func (a *Audit) tokens(hour time.Time, door, worker *usagev1.Record) {

@@ -17,14 +17,14 @@ import (
 type KafkaConfig struct {
 	Brokers []string
 	Prefix  string // of the topics ("spokegate.")
-	// Dialer and Transport carry TLS and SASL; nil: neither.
-	Dialer    *kafka.Dialer
-	Transport *kafka.Transport
+	// Security of the connections to them.
+	Security usage.KafkaSecurity
 }
 
 // Kafka are the topics that forwarders have shipped to.
 type Kafka struct {
 	cfg    KafkaConfig
+	dialer *kafka.Dialer
 	parts  []*part
 	traits Traits
 	total  int64
@@ -53,12 +53,16 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig, from time.Time) (*Kafka, er
 	if cfg.Prefix == "" {
 		cfg.Prefix = "spokegate."
 	}
-	transport := cfg.Transport
-	if transport == nil {
-		transport = &kafka.Transport{}
-		defer transport.CloseIdleConnections()
+	encrypt, login, err := cfg.Security.Load()
+	if err != nil {
+		return nil, err
 	}
-	k := &Kafka{cfg: cfg, traits: Traits{Whole: from.IsZero(), Slack: slack}}
+	transport := &kafka.Transport{TLS: encrypt, SASL: login}
+	defer transport.CloseIdleConnections()
+	k := &Kafka{
+		cfg: cfg, traits: Traits{Whole: from.IsZero(), Slack: slack},
+		dialer: &kafka.Dialer{Timeout: patience, DualStack: true, TLS: encrypt, SASLMechanism: login},
+	}
 	client := &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Transport: transport, Timeout: patience}
 	if err := k.find(ctx, client); err != nil {
 		return nil, err
@@ -195,7 +199,7 @@ func (k *Kafka) messages(ctx context.Context, p *part, each func(kafka.Message) 
 		return nil
 	}
 	r := kafka.NewReader(kafka.ReaderConfig{
-		Brokers: k.cfg.Brokers, Topic: p.topic, Partition: p.id, Dialer: k.cfg.Dialer, MinBytes: 1, MaxBytes: 16 << 20,
+		Brokers: k.cfg.Brokers, Topic: p.topic, Partition: p.id, Dialer: k.dialer, MinBytes: 1, MaxBytes: 16 << 20,
 		MaxWait: 500 * time.Millisecond, QueueCapacity: 1000,
 	})
 	defer r.Close()
