@@ -25,11 +25,15 @@ func (s *Server) decode(ctx context.Context, q question) (body []byte, done func
 	if refusal == nil || refusal.Status != http.StatusRequestEntityTooLarge || fair == s.BodyLimit {
 		return body, func() {}, refusal
 	}
+	done = func() {}
 	select {
 	case s.large <- struct{}{}:
-	case <-ctx.Done(): // Check refuses by that
-		return nil, func() {}, openai.Unavailable("the request has waited too long", time.Second)
+		done = func() { <-s.large }
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // perhaps in spite of a place; Check refuses by that, and nobody hears this
+		return nil, done, openai.Unavailable("the request has waited too long", time.Second)
 	}
 	body, refusal = openai.DecodeBody(q.contentEncoding, q.body, s.BodyLimit)
-	return body, func() { <-s.large }, refusal
+	return body, done, refusal
 }
