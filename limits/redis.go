@@ -145,7 +145,9 @@ func left(ctx context.Context) bool {
 func (r *Redis) Close(ctx context.Context) error {
 	err := r.releases.close(ctx)
 	if err == nil {
-		err = r.withdraw(ctx)
+		if gone := r.withdraw(ctx); gone != nil { // nothing is lost
+			r.cfg.Log.Info("this door still counts as there for a while", "for", r.cfg.DoorTTL, "err", gone)
+		}
 	}
 	if r.owned {
 		err = errors.Join(err, r.client.Close())
