@@ -30,6 +30,9 @@ func ParseRedisURL(s string) (*redis.UniversalOptions, error) {
 }
 
 func parseRedisURL(s string) (*redis.UniversalOptions, error) {
+	if !strings.Contains(s, "://") { // of localhost:6379, localhost would be the scheme
+		return nil, errors.New("it does not begin with redis://")
+	}
 	first, others := splitHosts(s)
 	u, err := url.Parse(first)
 	if err != nil { // it quotes what it does not like
@@ -46,18 +49,13 @@ func parseRedisURL(s string) (*redis.UniversalOptions, error) {
 		return nil, errors.New("a cluster has no socket")
 	case u.Scheme == "unix":
 		return o, unix(o, u)
-	case u.Scheme == "":
-		return nil, errors.New("it has no scheme")
 	}
 	return nil, errors.New("unknown scheme")
 }
 
-// splitHosts takes all but the first host out of a URL.
+// splitHosts takes all but the first host out of a URL that has a scheme.
 func splitHosts(s string) (first string, others []string) {
 	begin := strings.Index(s, "://") + len("://")
-	if begin < len("://") {
-		return s, nil
-	}
 	end := len(s)
 	if i := strings.IndexAny(s[begin:], "/?#"); i >= 0 {
 		end = begin + i

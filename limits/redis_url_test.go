@@ -40,9 +40,13 @@ func TestParseRedisURL(t *testing.T) {
 
 func TestParseRedisURLRefuses(t *testing.T) {
 	for url, want := range map[string]string{
-		"":                          "no scheme",
-		"localhost:6379":            "may follow", // localhost is the scheme of that
-		"/run/redis.sock":           "no scheme",
+		"":                          "does not begin with redis://",
+		"localhost:6379":            "does not begin with redis://",
+		"10.0.0.1:6379":             "does not begin with redis://", // which alone is no URL at all
+		"[::1]:6379":                "does not begin with redis://",
+		"redis:localhost":           "does not begin with redis://",
+		"://localhost":              "malformed",
+		"/run/redis.sock":           "does not begin with redis://",
 		"http://h":                  "unknown scheme",
 		"redis://":                  "names no host",
 		"redis://:6379":             "names no host",
