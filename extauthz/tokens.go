@@ -13,12 +13,11 @@ type size struct{ prompt, output int64 }
 // sizeOf estimates the prompt, and takes for each answer what was asked for, or the model's most where that is less or nothing
 // was. What it really was settles the difference when the flight ends.
 func sizeOf(req *openai.Request, m *policy.Model) size {
-	s := size{prompt: min(req.Prompt.Estimate(), policy.MaxQuota)}
-	s.output = min(req.Choices()*m.Tokens.OutputMost, policy.MaxQuota) // a million each, n and the prompts of a body are bounded
-	if asked, given := req.OutputAsked(); given { // of all answers together
-		s.output = min(s.output, asked)
+	output := req.Choices() * m.Tokens.OutputMost // far from overflow: a million each, and n and the prompts of a body are bounded
+	if asked, given := req.OutputAsked(); given { // of all answers together, as output is
+		output = min(output, asked)
 	}
-	return s
+	return size{prompt: min(req.Prompt.Estimate(), policy.MaxQuota), output: min(output, policy.MaxQuota)}
 }
 
 func (s size) tokens() int64 { return s.prompt + s.output }
