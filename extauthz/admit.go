@@ -95,7 +95,7 @@ func (s *Server) identify(q question) (caller, *openai.Error) {
 	now := s.Now()
 	if c.key, c.reason, c.wrong = s.prove(c.snap, q, now); c.reason != "" {
 		var refusal *openai.Error
-		refusal, c.held = s.disproved(q, c.reason, now)
+		refusal, c.held = s.disproved(q, c.reason, c.wrong, now)
 		return c, refusal
 	}
 	if !within(c.key.Networks, q.address()) {

@@ -17,7 +17,7 @@ type Issuers interface {
 	Verify(token string, now time.Time) (identity.Subject, error)
 }
 
-// Why a credential is refused, in metrics and in the log. The client is told nothing of it.
+// Why a credential is refused, in metrics and in the log. The client is told nothing of it, but that a JWT has expired.
 const (
 	noCredential = "none"
 	malformed    = "malformed" // no form of ours, or two that differ
@@ -68,20 +68,24 @@ func subjectKey(snap *policy.Snapshot, sub identity.Subject) *policy.Key {
 	return nil
 }
 
-// disproved is the answer to a credential that is refused. It is the same for all reasons, but where the client cannot help it.
-// Held says that it has a place among the answers that are held back.
-func (s *Server) disproved(q question, reason string, now time.Time) (refusal *openai.Error, held bool) {
+// disproved is the answer to a credential that is refused. It is the same for all reasons, but where the client cannot help it,
+// and for a JWT whose only fault is its age: no guess is one. Held says that it has a place among the answers that are held back.
+func (s *Server) disproved(q question, reason string, wrong error, now time.Time) (refusal *openai.Error, held bool) {
 	s.metrics.credentials.WithLabelValues(reason).Inc()
 	if reason == noIssuerKeys {
 		return openai.Unavailable("the keys of the token's issuer are not known yet", time.Second), false
 	}
+	refusal = openai.InvalidKey()
+	if errors.Is(wrong, identity.ErrTokenExpired) {
+		refusal = openai.TokenExpired()
+	}
 	retry := s.guesses.count(sourceOf(q.address()), now)
 	switch {
 	case retry == 0:
-		return openai.InvalidKey(), false
+		return refusal, false
 	case s.guesses.enter():
 		s.metrics.slowed.WithLabelValues("held").Inc()
-		return openai.InvalidKey(), true
+		return refusal, true
 	}
 	s.metrics.slowed.WithLabelValues("refused").Inc()
 	return openai.TooManyFailedKeys(retry), false

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -65,11 +64,11 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// expired stands for issuers, all of whose tokens are over.
-type expired struct{}
+// fails stands for issuers that refuse all tokens, for one reason.
+type fails struct{ why error }
 
-func (expired) Verify(string, time.Time) (identity.Subject, error) {
-	return identity.Subject{}, fmt.Errorf("%w: expired", identity.ErrToken)
+func (f fails) Verify(string, time.Time) (identity.Subject, error) {
+	return identity.Subject{}, f.why
 }
 
 // TestLogNamesTheAdmissionAndNothingOfTheClients asks in every way that is refused, with secrets in every place.
@@ -77,7 +76,7 @@ func TestLogNamesTheAdmissionAndNothingOfTheClients(t *testing.T) {
 	g := newGate(t)
 	var out bytes.Buffer
 	g.Log = slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	g.Issuers = expired{}
+	g.Issuers = fails{identity.ErrTokenExpired}
 	const secret = "what-nobody-may-read"
 	for name, c := range map[string]struct {
 		changes []change
@@ -109,5 +108,33 @@ func TestLogNamesTheAdmissionAndNothingOfTheClients(t *testing.T) {
 				t.Errorf("logged: %s", line)
 			}
 		})
+	}
+}
+
+// Who has had a good token is told that it is over; of any other fault as little as ever.
+func TestAnExpiredTokenIsToldSo(t *testing.T) {
+	g := newGate(t)
+	for _, c := range []struct {
+		wrong              error
+		challenge, message string
+	}{
+		{identity.ErrTokenExpired, `Bearer error="invalid_token", error_description="the token has expired"`, "has expired"},
+		{identity.ErrToken, "Bearer", "No valid API key"},
+	} {
+		g.Issuers = fails{c.wrong}
+		resp, err := g.ask(t, t.Context(), set("authorization", "Bearer a.b.c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := resp.GetDeniedResponse()
+		challenge := ""
+		for _, h := range d.GetHeaders() {
+			if h.GetHeader().GetKey() == "www-authenticate" {
+				challenge = h.GetHeader().GetValue()
+			}
+		}
+		if d.GetStatus().GetCode() != 401 || challenge != c.challenge || !strings.Contains(d.GetBody(), c.message) || !strings.Contains(d.GetBody(), "invalid_api_key") {
+			t.Errorf("%v: %v", c.wrong, d)
+		}
 	}
 }

@@ -25,6 +25,8 @@ const (
 // Kinds of refusal of a client's JWT. The text of an error says more; it holds nothing that the client wrote.
 var (
 	ErrToken = errors.New("the token is refused") // the client's fault
+	// ErrTokenExpired is the ErrToken of a token that was good once: a key of its issuer did sign it.
+	ErrTokenExpired = fmt.Errorf("%w: expired", ErrToken)
 	// ErrNoKeys: the issuer's keys were never read, so nobody can tell. It is ours to mend.
 	ErrNoKeys = errors.New("the keys of the token's issuer are not known yet")
 )
@@ -122,7 +124,7 @@ func (s *Issuers) Verify(token string, now time.Time) (Subject, error) {
 	sum := sha256.Sum256([]byte(token))
 	if v, ok := s.recent.get(sum); ok && slices.Contains(list, v.by) {
 		if !now.Before(v.until) {
-			return Subject{}, refuse("expired")
+			return Subject{}, ErrTokenExpired
 		}
 		return v.subject, nil
 	}
@@ -279,7 +281,7 @@ func kindOf(err error) error {
 	case errors.Is(err, jwt.ErrTokenMalformed):
 		return refuse("not a JWT")
 	case errors.Is(err, jwt.ErrTokenExpired):
-		return refuse("expired")
+		return ErrTokenExpired
 	case errors.Is(err, jwt.ErrTokenNotValidYet), errors.Is(err, jwt.ErrTokenUsedBeforeIssued):
 		return refuse("not valid yet")
 	case errors.Is(err, jwt.ErrTokenInvalidClaims), errors.Is(err, jwt.ErrTokenRequiredClaimMissing):

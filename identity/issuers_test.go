@@ -82,6 +82,7 @@ func TestHostileTokens(t *testing.T) {
 		"no audience":                {issue(t, "EdDSA", "ed", with("aud", nil), nil), "another audience"},
 		"audience of numbers":        {issue(t, "EdDSA", "ed", with("aud", []int{1}), nil), "no audience"},
 		"expired":                    {issue(t, "EdDSA", "ed", with("exp", noon.Add(-clientSkew-time.Second).Unix()), nil), "expired"},
+		"expired, another signed":    {resigned(issue(t, "EdDSA", "ed", with("exp", noon.Add(-time.Hour).Unix()), nil), good), "signature or algorithm"},
 		"no end":                     {issue(t, "EdDSA", "ed", with("exp", nil), nil), "no end"},
 		"end a text":                 {issue(t, "EdDSA", "ed", with("exp", "never"), nil), "no end"},
 		"from the future":            {issue(t, "EdDSA", "ed", with("iat", noon.Add(time.Hour).Unix()), nil), "not valid yet"},
@@ -103,6 +104,10 @@ func TestHostileTokens(t *testing.T) {
 		if !errors.Is(err, ErrToken) || errors.Is(err, ErrNoKeys) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, want %q", name, err, c.says)
 		}
+		// Only who has had a good token learns that it is over.
+		if expired := errors.Is(err, ErrTokenExpired); expired != (name == "expired") {
+			t.Errorf("%s: told as expired: %v", name, expired)
+		}
 		if err != nil && strings.Contains(err.Error(), "evil") {
 			t.Errorf("%s: the error repeats what the client wrote: %v", name, err)
 		}
@@ -110,6 +115,11 @@ func TestHostileTokens(t *testing.T) {
 	if _, err := s.Verify(good, noon); err != nil {
 		t.Error(err)
 	}
+}
+
+// resigned is a token with another's signature.
+func resigned(token, other string) string {
+	return token[:strings.LastIndex(token, ".")] + other[strings.LastIndex(other, "."):]
 }
 
 func TestModelsOfAClaim(t *testing.T) {

@@ -16,6 +16,8 @@ type Error struct {
 
 	RetryAfter time.Duration // when to come again; 0: not said
 	Final      bool          // coming again soon cannot help: SDKs are told not to, as they would on their own
+
+	challenge string // of a 401, what www-authenticate says behind Bearer; empty: nothing
 }
 
 // Header is one response header; names are in lower case.
@@ -70,7 +72,7 @@ func (e *Error) anthropicType() string {
 func (e *Error) Headers() []Header {
 	h := []Header{{"content-type", "application/json"}}
 	if e.Status == 401 {
-		h = append(h, Header{"www-authenticate", "Bearer"})
+		h = append(h, Header{"www-authenticate", "Bearer" + e.challenge})
 	}
 	if e.RetryAfter > 0 {
 		h = append(h,

@@ -15,6 +15,8 @@ func TestErrors(t *testing.T) {
 		anthropic string
 		headers   string
 	}{
+		{TokenExpired(), "401 invalid_request_error invalid_api_key ", "authentication_error",
+			`www-authenticate=Bearer error="invalid_token", error_description="the token has expired"`},
 		{InvalidKey(), "401 invalid_request_error invalid_api_key ", "authentication_error", "www-authenticate=Bearer"},
 		{NetworkNotAllowed(), "403 invalid_request_error network_not_allowed ", "permission_error", ""},
 		{TooManyFailedKeys(90 * time.Second), "429 requests too_many_failed_keys ", "rate_limit_error", "retry-after=90 retry-after-ms=90000"},

@@ -23,6 +23,13 @@ func InvalidKey() *Error {
 		Message: "No valid API key was given. Send a key of this gateway as: Authorization: Bearer KEY"}
 }
 
+// TokenExpired refuses a JWT that was good once: its client can get another from where it had this one. The challenge is that
+// of RFC 6750.
+func TokenExpired() *Error {
+	return &Error{Status: 401, Type: invalidRequest, Code: "invalid_api_key", challenge: ` error="invalid_token", error_description="the token has expired"`,
+		Message: "The token has expired. Get a new one from its issuer."}
+}
+
 // NetworkNotAllowed refuses a key that is used from outside of its networks. It repeats no address.
 func NetworkNotAllowed() *Error {
 	return &Error{Status: 403, Type: invalidRequest, Code: "network_not_allowed",

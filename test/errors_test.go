@@ -23,7 +23,7 @@ func checkRefusal(r reply, path, code string) error {
 	if len(r.header.Values("X-Request-Id")) != 1 || r.admission() == "" {
 		return fmt.Errorf("there is no x-request-id in %v", r)
 	}
-	if r.status == 401 && r.header.Get("Www-Authenticate") != "Bearer" {
+	if challenge, _, _ := strings.Cut(r.header.Get("Www-Authenticate"), " "); r.status == 401 && challenge != "Bearer" {
 		return fmt.Errorf("there is no www-authenticate: Bearer in %v", r)
 	}
 	if r.status == 429 && code != "insufficient_quota" && (r.header.Get("Retry-After") == "" || r.header.Get("Retry-After-Ms") == "") {

@@ -49,7 +49,7 @@ func TestJWT(t *testing.T) {
 	t.Run("keys change", u.jwtKeysChange)
 }
 
-// jwtRefused tries what is no credential. All get the same answer.
+// jwtRefused tries what is no credential. All get the same answer, but that one whose time is over is told so.
 func (u *up) jwtRefused(t *testing.T) {
 	u.idp.mu.Lock()
 	rsaKey := u.idp.keys["rsa"].(*rsa.PrivateKey)
@@ -94,6 +94,9 @@ func (u *up) jwtRefused(t *testing.T) {
 		r := u.asks(t, token)
 		if err := checkRefusal(r, "", "invalid_api_key"); err != nil || r.status != http.StatusUnauthorized {
 			t.Errorf("%s: %v in %v", name, err, r)
+		}
+		if told := strings.Contains(r.header.Get("Www-Authenticate"), `error_description="the token has expired"`); told != (name == "expired") {
+			t.Errorf("%s: told that it expired: %v in %v", name, told, r)
 		}
 		u.ledger.refused(r.admission())
 	}
