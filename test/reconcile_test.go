@@ -109,6 +109,9 @@ func tamperedTopic(t *testing.T, k *broker, dir string) {
 	r := reconciles(t, 1, 1, "-settle", "0s", "-kafka", k.addr)
 	var told []string
 	for _, p := range r.Problems {
+		if p.Kind == balance.Altered && p.Source == victim.Source && p.Sequence == victim.Sequence {
+			continue // the chain says so too, where the two contents came close together
+		}
 		told = append(told, string(p.Kind)+" "+p.ID)
 	}
 	if got, want := strings.Join(told, ", "), "conflict "+victim.Id+", damaged "; got != want {

@@ -25,7 +25,7 @@ const repairBatch = 1000
 
 func (j *repairJournal) write(ctx context.Context, r *usagev1.Record) error {
 	if j.spool == nil {
-		spool, err := usage.Open(j.dir, j.source, usage.Options{})
+		spool, err := usage.Open(j.dir, j.source, usage.Options{Checkpoint: time.Minute})
 		if err != nil {
 			return err
 		}

@@ -49,6 +49,7 @@ type Audit struct {
 	suspects  map[mark]*suspect
 	writeOffs map[string]time.Time
 	ledger    ledger
+	chains    *usage.Auditor
 
 	// Known by the time that all admissions are judged.
 	byAddress map[string]map[string]bool // sources of the workers that answered at an address
@@ -76,6 +77,9 @@ func New(opts Options, traits Traits) *Audit {
 		suspects: map[mark]*suspect{}, writeOffs: map[string]time.Time{}, byAddress: map[string]map[string]bool{},
 		ledger: newLedger(opts.Named),
 	}
+	a.chains = usage.NewAuditor(func(m usage.Mismatch) {
+		a.ledger.problem(Problem{Kind: Altered, Source: m.Source, Epoch: m.Epoch, Sequence: m.Sequence, What: m.What})
+	})
 	for _, s := range opts.WriteOff {
 		a.writeOffs[s] = opts.Now
 	}
@@ -93,6 +97,9 @@ func (a *Audit) Add(it Item) error {
 			it.Err = fmt.Errorf("record %q: %s", r.Id, why)
 		}
 	}
+	if it.Err == nil && it.Body != nil {
+		it.Err = a.link(it)
+	}
 	if it.Err != nil {
 		a.ledger.problem(Problem{Kind: Damaged, What: fmt.Sprintf("%s: %v", it.Place, it.Err)})
 		return nil
@@ -109,6 +116,15 @@ func (a *Audit) Add(it Item) error {
 		a.suspects[markOf(r)] = nil
 	}
 	return a.keep(r)
+}
+
+// link holds a record against what is said of it.
+func (a *Audit) link(it Item) error {
+	l, err := usage.LinkOf(it.Record, it.Body)
+	if err == nil {
+		a.chains.Add(l)
+	}
+	return err
 }
 
 // inOrder wants that a number which was not seen before is greater than those of its source before it in the lane.

@@ -119,8 +119,9 @@ func (b *buckets) close() error {
 // content is a hash of what a record says, but for its place in a journal.
 func content(r *usagev1.Record) uint64 {
 	at := markOf(r)
-	r.Source, r.Epoch, r.Sequence = "", 0, 0
+	previous := r.Previous
+	r.Source, r.Epoch, r.Sequence, r.Previous = "", 0, 0, ""
 	b, _ := marshal.Marshal(r) // fails only for strings that are not UTF-8, which came as JSON or as protobuf
-	r.Source, r.Epoch, r.Sequence = at.source, at.epoch, at.sequence
+	r.Source, r.Epoch, r.Sequence, r.Previous = at.source, at.epoch, at.sequence, previous
 	return xxh3.Hash(b)
 }

@@ -19,14 +19,14 @@
 //
 // # What it does not promise
 //
-// A record that was altered, together with its check sum or in Kafka, is found where another record contradicts it: tokens,
-// caller, model, team, id, number; not where only it knows, such as its times. The last records of a source can be
-// missing without a gap; their admissions tell, unless all three records are gone. A *served* record that a killed worker took
+// A record that was altered is found by the digest that the one behind it names, and in the end by the signed checkpoint
+// ([usage.Auditor]); of a source that keeps no chain only where another record contradicts it. What a source journaled after its
+// last checkpoint can be missing without a gap; its admissions tell, unless all three records are gone. A *served* record that a killed worker took
 // along is not told from one that was taken away: it is a note, bounded by the worker's last record and its restart.
 //
 // # Bounds
 //
 // Evidence is read once. What is more than 32 MiB goes into 256 temporary files by admission, about 300 bytes a record; memory
 // holds one of these files at a time, one bit a record, and at most Options.Named problems. So 10 million records take about
-// 3 GB of temporary disk and 200 MB of memory; a range with several times more should be taken hour by hour.
+// 3 GB of temporary disk and 200 MB of memory, and from Kafka, where neighbours in the chain are far apart, 1 GB more; a range with several times more should be taken hour by hour.
 package balance

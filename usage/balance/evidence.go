@@ -12,6 +12,7 @@ import (
 // Item is one record as it was found.
 type Item struct {
 	Record *usagev1.Record // nil where Err is set
+	Body   []byte          // its JSON as it was found, until Add returns; nil: it is not held against the chain
 	Err    error           // it cannot be read, or cannot be what it says
 	Place  string          // where it was found
 	Lane   string          // a journal or a partition: records of one source come in order in it

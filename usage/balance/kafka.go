@@ -185,7 +185,7 @@ func (k *Kafka) Read(ctx context.Context, add func(Item) error, progress func(do
 				progress(done, k.total)
 			}
 			r, err := event(m)
-			return add(Item{Record: r, Err: err, Lane: lane, Place: fmt.Sprintf("%s, offset %d", lane, m.Offset), Fresh: m.Offset >= p.proven})
+			return add(Item{Record: r, Body: m.Value, Err: err, Lane: lane, Place: fmt.Sprintf("%s, offset %d", lane, m.Offset), Fresh: m.Offset >= p.proven})
 		})
 		if err != nil {
 			return err

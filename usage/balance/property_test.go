@@ -2,6 +2,7 @@ package balance
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -93,8 +94,9 @@ func TestTamperingIsNamed(t *testing.T) {
 	for seed := range uint64(4) {
 		w := newWorld(seed).live(300)
 		spools, topics := w.spools(), w.topics()
-		for range 5 {
-			for name, touch := range tampering {
+		for range 8 {
+			for _, name := range slices.Sorted(maps.Keys(tampering)) {
+				touch := tampering[name]
 				w.tamper(t, name, touch, spools, spoolTraits, kinds)
 				if name != "reorder" && name != "double" { // of a record that was sent twice nobody can tell
 					w.tamper(t, name, touch, topics, topicTraits, kinds)
@@ -123,7 +125,8 @@ func TestOneInAHundredThousand(t *testing.T) {
 	assertBalanced(t, auditOf(t, worldOptions(t), spoolTraits, items))
 	var all []*usagev1.Record
 	by := map[string][]*usagev1.Record{}
-	for name, touch := range tampering {
+	for _, name := range slices.Sorted(maps.Keys(tampering)) {
+		touch := tampering[name]
 		var touched []*usagev1.Record
 		items, touched = touch(w, append([]Item{}, items...), w.some(items))
 		by[name], all = touched, append(all, touched...)
@@ -159,14 +162,14 @@ var tampering = map[string]func(w *world, items []Item, i int) (after []Item, to
 	},
 	"alter": func(w *world, items []Item, i int) ([]Item, []*usagev1.Record) {
 		r := proto.CloneOf(items[i].Record)
-		switch w.rand.IntN(4) {
+		switch w.rand.IntN(6) {
 		case 0:
 			r.Team += "x"
 		case 1:
 			r.Key += "x"
 		case 2:
 			r.Id = "x" + r.Id
-		case 3:
+		default:
 			if r.Kind != usage.KindUsage || r.CompletionTokens == nil {
 				r.Model = "cheap"
 				break

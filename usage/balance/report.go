@@ -22,6 +22,7 @@ const (
 	Gap             Kind = "gap"              // numbers are missing
 	OutOfOrder      Kind = "out_of_order"     // a number stands behind a greater one
 	Damaged         Kind = "damaged"          // a line or message is no record
+	Altered         Kind = "altered"          // the chain of digests or a checkpoint says otherwise
 )
 
 // Notes: they balance, and somebody may want to know.

@@ -31,6 +31,7 @@ type epoch struct {
 	lastTime    time.Time
 	firstTime   time.Time // of the record with the number first
 	records     uint64
+	sealed      bool // its process said at its end that nothing more comes
 }
 
 // mark is a place in a source's journal.
@@ -63,12 +64,25 @@ func (s *source) see(r *usagev1.Record, fresh bool, from, to time.Time) bool {
 		e.last = max(e.last, r.Sequence)
 		s.newest = max(s.newest, r.Epoch)
 		e.lastTime, s.last = later(e.lastTime, at), later(s.last, at)
+		s.checkpoint(r)
 	}
 	if !e.seen.add(r.Sequence) {
 		return false
 	}
 	e.records++
 	return true
+}
+
+// checkpoint takes from one how far its epoch went.
+func (s *source) checkpoint(r *usagev1.Record) {
+	c := r.Checkpoint
+	if c == nil {
+		return
+	}
+	if of := s.epochs[c.Epoch]; of != nil {
+		of.last = max(of.last, c.Sequence)
+		of.sealed = of.sealed || c.Closing && c.Epoch == r.Epoch
+	}
 }
 
 func (e *epoch) note(n uint64, at, from, to time.Time) {
@@ -89,7 +103,7 @@ func (a *Audit) judged(s *source, e *epoch) (from, to uint64) {
 	if a.traits.Whole && a.opts.From.IsZero() {
 		from = 1
 	}
-	quiet := s.newest > e.number || e.lastTime.Before(a.opts.Now.Add(-a.opts.Settle))
+	quiet := s.newest > e.number || e.sealed || e.lastTime.Before(a.opts.Now.Add(-a.opts.Settle))
 	if !quiet && a.traits.Slack > 0 {
 		to -= min(to, a.traits.Slack)
 	}
@@ -135,7 +149,7 @@ func isWorker(s *source) bool { return s.worker }
 // over tells whether the flight of an admitted request must have ended, and its usage be there.
 func (a *Audit) over(admitted *usagev1.Record) bool {
 	s := a.sources[admitted.Source]
-	return s.newest > admitted.Epoch || a.told(s).Add(-a.opts.Settle).After(admitted.AdmittedAt.AsTime())
+	return s.newest > admitted.Epoch || s.epochs[admitted.Epoch].sealed || a.told(s).Add(-a.opts.Settle).After(admitted.AdmittedAt.AsTime())
 }
 
 func (a *Audit) writtenOff(source string, epoch uint64) bool {
@@ -143,13 +157,13 @@ func (a *Audit) writtenOff(source string, epoch uint64) bool {
 	return is && epoch <= uint64(max(at.Unix(), 0))
 }
 
-// brokeOff tells whether the source was started again after t, and had told nothing in between: what it had not
+// brokeOff tells whether the source ended without a word and was started again after t, and had told nothing in between: what it had not
 // yet written at t is gone.
 func (s *source) brokeOff(t time.Time) bool {
 	list := s.order()
 	for i, e := range list[:max(len(list)-1, 0)] {
 		next := time.Unix(int64(min(list[i+1].number, 1<<40)), 0)
-		if t.After(e.lastTime.Add(-time.Second)) && t.Before(next.Add(time.Second)) {
+		if !e.sealed && t.After(e.lastTime.Add(-time.Second)) && t.Before(next.Add(time.Second)) {
 			return true
 		}
 	}

@@ -60,7 +60,7 @@ func (s *Spools) Read(ctx context.Context, add func(Item) error, progress func(d
 			if at = l.Offset; progress != nil {
 				progress(before+at, s.size)
 			}
-			return add(Item{Record: l.Record, Err: l.Err, Place: fmt.Sprintf("%s, byte %d", l.File, l.Offset), Lane: filepath.Dir(l.File)})
+			return add(Item{Record: l.Record, Body: l.Body, Err: l.Err, Place: fmt.Sprintf("%s, byte %d", l.File, l.Offset), Lane: filepath.Dir(l.File)})
 		})
 		if err != nil {
 			return err
