@@ -109,3 +109,22 @@ func TestOneAdmissionAllocates(t *testing.T) {
 		t.Errorf("%v allocations a decision, want the standing alone", n)
 	}
 }
+
+// No one needs the milliseconds of hours; and whoever comes back after the time shown is not too early.
+func TestWaitsAreShownAsPeopleSayThem(t *testing.T) {
+	for wait, want := range map[time.Duration]string{
+		1500*time.Microsecond + 1:               "2ms",
+		time.Minute - 1001*time.Microsecond:     "59.999s",
+		time.Minute:                             "1m0s",
+		time.Minute + 1:                         "1m1s",
+		6*time.Hour + 38*time.Minute + 1036*1e6: "6h38m2s",
+		24*time.Hour - 1:                        "24h0m0s",
+		24*time.Hour + 1:                        "1d0h1m",
+		30*24*time.Hour + 11*time.Hour + 59*1e9: "30d11h1m",
+	} {
+		s := Standing{Kind: Rate, Max: 5, Refuses: true, RetryAfter: wait}
+		if got := s.String(); got != "platform, rate: 0 of 5 left, come back in "+want {
+			t.Errorf("%d ns: %s, want %s", wait, got, want)
+		}
+	}
+}

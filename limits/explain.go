@@ -59,12 +59,15 @@ func nameOf(l policy.Limit) string {
 	return name
 }
 
-// brief rounds up to a millisecond, and what is longer than a day to a minute, so that coming back after the time shown is
-// never too early.
+// brief rounds up to a millisecond, what is longer than a minute to a second, and what is longer than a day to a minute, so that
+// coming back after the time shown is never too early.
 func brief(d time.Duration) string {
 	const day = 24 * time.Hour
-	if d <= day {
+	switch {
+	case d <= time.Minute:
 		return roundUp(d, time.Millisecond).String()
+	case d <= day:
+		return roundUp(d, time.Second).String()
 	}
 	d = roundUp(d, time.Minute)
 	return fmt.Sprintf("%dd%dh%dm", d/day, d%day/time.Hour, d%time.Hour/time.Minute)
