@@ -137,7 +137,7 @@ type counters interface {
 type inMemory struct{ *limits.Memory }
 
 func (inMemory) Close(context.Context) error { return nil }
-func (inMemory) Status() string              { return "in memory, for this door alone" }
+func (inMemory) Status() string              { return "in memory, for this door alone; a restart forgets them" }
 
 func newCounters(d doorFlags, reg *prometheus.Registry, log *slog.Logger) (counters, error) {
 	memory := limits.NewMemory(limits.MemoryConfig{})

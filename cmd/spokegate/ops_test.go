@@ -244,3 +244,14 @@ func TestJournalSaysWhy(t *testing.T) {
 	cancel()
 	_ = shipping.close(done) // nothing can be shipped any more
 }
+
+// Whoever runs without Redis learns that quotas do not outlive the door.
+func TestCountersInMemorySayThatTheyAreForgotten(t *testing.T) {
+	c, err := newCounters(doorFlags{}, newRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Status(); got != "in memory, for this door alone; a restart forgets them" {
+		t.Errorf("it says %q", got)
+	}
+}
