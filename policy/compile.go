@@ -93,18 +93,24 @@ func (b *builder) build(set *policyv1.Set) {
 func (b *builder) model(m *policyv1.Model, platform *policyv1.Tokens) *Model {
 	out := &Model{
 		Name: m.GetName(), Endpoint: b.endpointOf[m.GetEndpoint()], EngineName: m.GetEngineName(),
-		Tokens: Tokens{OutputMost: defOutput, CachedWeight: defCached},
+		Tokens: tokensOf(platform, m.GetTokens()),
 		limits: compileLimits(ModelLevel, m.GetName(), m.GetLimits()),
 	}
 	if out.EngineName == "" && out.Endpoint != nil {
 		out.EngineName = out.Name
 	}
-	for _, t := range []*policyv1.Tokens{platform, m.GetTokens()} {
+	return out
+}
+
+// tokensOf puts together what the platform and a model say, each or neither.
+func tokensOf(platform, model *policyv1.Tokens) Tokens {
+	out := Tokens{OutputMost: defOutput, CachedWeight: defCached}
+	for _, t := range []*policyv1.Tokens{platform, model} {
 		if t != nil && t.OutputMost != nil {
-			out.Tokens.OutputMost = int64(t.GetOutputMost())
+			out.OutputMost = int64(t.GetOutputMost())
 		}
 		if t != nil && t.CachedWeight != nil {
-			out.Tokens.CachedWeight = t.GetCachedWeight()
+			out.CachedWeight = t.GetCachedWeight()
 		}
 	}
 	return out

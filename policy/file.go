@@ -102,7 +102,7 @@ type LimitEntry struct {
 	RequestsPerSecond *float64 `yaml:"requests_per_second" form:"rate" doc:"Requests a second, sustained; 0.5 is one every two seconds."`
 	Burst             *uint32  `yaml:"burst" form:"count" doc:"How many may come at once. Default: one second's worth, at least 1."`
 	Concurrency       *uint32  `yaml:"concurrency" form:"count" doc:"Requests in flight at one time."`
-	TokensPerMinute   *uint64  `yaml:"tokens_per_minute" form:"quota" doc:"Tokens in a minute. Give more than one request reserves, its prompt and output_most, or such a request never passes."`
+	TokensPerMinute   *uint64  `yaml:"tokens_per_minute" form:"quota" doc:"Tokens in a minute. Want more than one request reserves, its prompt and output_most: no policy is taken whose limit lets none of these pass."`
 	RequestsPerDay    *uint64  `yaml:"requests_per_day" form:"quota" doc:"Requests in a day."`
 	TokensPerDay      *uint64  `yaml:"tokens_per_day" form:"quota" doc:"Tokens in a day."`
 	RequestsPerMonth  *uint64  `yaml:"requests_per_month" form:"quota" doc:"Requests in a month."`

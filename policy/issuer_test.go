@@ -27,7 +27,7 @@ func TestSubject(t *testing.T) {
 			own = append(own, fmt.Sprint(l.ID, " ", l.Owner, " ", l.Concurrency, " ", l.TokensPerDay))
 		}
 	}
-	if got := strings.Join(own, ", "); got != "key/8:okta:bob/0: okta:bob 2 0, key/8:okta:bob/2:m0 okta:bob 0 5" {
+	if got := strings.Join(own, ", "); got != "key/8:okta:bob/0: okta:bob 2 0, key/8:okta:bob/2:m0 okta:bob 0 1000001" {
 		t.Errorf("limits %s", got)
 	}
 	if again := s.Subject(i, "bob", "t0", nil); again == bob || again.limits[0].ID != bob.limits[0].ID {

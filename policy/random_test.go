@@ -140,7 +140,7 @@ func randomLimit(rnd *rand.Rand, model string) []*policyv1.Limit {
 func withIssuer(set *policyv1.Set) *policyv1.Set {
 	set.Issuers = []*policyv1.Issuer{{
 		Name: "okta", Issuer: "https://id.example.com", Audience: "spokegate", JwksFile: "/jwks.json", RevokedSubjects: []string{"eve"},
-		Limits: []*policyv1.Limit{{Concurrency: proto.Uint32(2)}, {Model: "m0", TokensPerDay: proto.Uint64(5)}},
+		Limits: []*policyv1.Limit{{Concurrency: proto.Uint32(2)}, {Model: "m0", TokensPerDay: proto.Uint64(MaxCount + 1)}},
 	}}
 	return set
 }

@@ -18,6 +18,7 @@ type checker struct {
 	aliases   map[string]bool
 	endpoints map[string]bool
 	teams     map[string]*policyv1.Team
+	answers   map[string]uint32 // the least that a request by a name reserves for its answer, where it says nothing of it
 }
 
 // spot is a place in a set.
@@ -68,6 +69,7 @@ func (c *checker) index(set *policyv1.Set) {
 			c.aliases[m.GetName()] = true
 		}
 	}
+	c.answers = answers(set)
 	for _, e := range set.GetEndpoints() {
 		c.endpoints[e.GetName()] = true
 	}
@@ -110,7 +112,7 @@ func (c *checker) team(t *policyv1.Team, path string, seen map[string]bool) {
 		c.add(t, path, "models", -1, "is missing; want names of models, or a beginning with a final *")
 	}
 	c.patterns(t, path, t.GetModels(), c.models, "no model matches %s")
-	c.eachLimits(t, path, t.GetLimits())
+	c.eachLimits(t, path, t.GetLimits(), func(name string) bool { return anyMatches(t.GetModels(), name) })
 }
 
 // patterns checks a models list: each entry must name at least one of known.

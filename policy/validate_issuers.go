@@ -56,7 +56,14 @@ func (c *checker) issuer(i *policyv1.Issuer, at string) {
 			c.add(i, at, "revoked_subjects", n, "want what the claim sub says, up to %d bytes", MaxSubject)
 		}
 	}
-	c.eachLimits(i, at, i.GetLimits())
+	c.eachLimits(i, at, i.GetLimits(), func(name string) bool {
+		for _, t := range c.teams {
+			if (len(teams) == 0 || teams[t.GetName()]) && anyMatches(t.GetModels(), name) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // claim checks the name or the value of a claim; missing says what is wrong with none.

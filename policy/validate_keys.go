@@ -36,7 +36,10 @@ func (c *checker) keys(keys []*policyv1.Key) {
 		}
 		c.networks(k, path)
 		c.labels(k, path)
-		c.eachLimits(k, path, k.GetLimits())
+		team := c.teams[k.GetTeam()].GetModels()
+		c.eachLimits(k, path, k.GetLimits(), func(name string) bool {
+			return anyMatches(team, name) && (len(k.GetModels()) == 0 || anyMatches(k.GetModels(), name))
+		})
 	}
 }
 

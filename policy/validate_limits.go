@@ -25,11 +25,12 @@ const (
 	defCached  = 1.0
 )
 
-// eachLimits checks the limits of one owner.
-func (c *checker) eachLimits(owner any, path string, limits []*policyv1.Limit) {
+// eachLimits checks the limits of one owner, who may ask for some models by name.
+func (c *checker) eachLimits(owner any, path string, limits []*policyv1.Limit, asks func(name string) bool) {
 	seen := map[string]bool{}
 	for i, l := range limits {
 		c.limit(l, fmt.Sprintf("%s.limits[%d]", path, i))
+		c.roomForOne(l, fmt.Sprintf("%s.limits[%d]", path, i), asks)
 		// Two limits of one owner and model would share a counter.
 		if seen[l.GetModel()] {
 			what := "all models together"

@@ -13,7 +13,7 @@ func (c *checker) platform(p *policyv1.Platform) {
 	if p == nil {
 		return
 	}
-	c.eachLimits(p, "platform", p.GetLimits())
+	c.eachLimits(p, "platform", p.GetLimits(), func(string) bool { return true })
 	c.tokens(p.GetTokens(), "platform.tokens")
 	if _, known := policyv1.OnRevoke_name[int32(p.GetOnRevoke())]; !known {
 		c.add(p, "platform", "on_revoke", -1, "want cut or finish")
@@ -36,7 +36,7 @@ func (c *checker) model(m *policyv1.Model, path string, seen map[string]bool) {
 			return
 		}
 	}
-	c.eachLimits(m, path, m.GetLimits())
+	c.eachLimits(m, path, m.GetLimits(), func(name string) bool { return name == m.GetName() })
 }
 
 // served checks a model that an endpoint serves.

@@ -72,6 +72,7 @@ func clientsPolicy() *policyText {
 		keys["quota-"+client] = "team: t1, limits: [{requests_per_day: 1}]"
 	}
 	return newPolicy(`
+platform: {tokens: {output_most: 50}}
 endpoints: [{name: sim}]
 models:
   - {name: sim-small, endpoint: sim}

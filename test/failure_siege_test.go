@@ -72,6 +72,7 @@ func start(u *up, early func(*up) error) error {
 
 func siegePolicy() *policyText {
 	p := simPolicy()
+	p.setHead("platform: {tokens: {output_most: 100}}\n" + p.head)
 	p.set(loadKey, fmt.Sprintf("team: t1, limits: [{concurrency: %d, tokens_per_minute: 10000000, tokens_per_day: 1000000000}]", loadPlaces))
 	p.set("leaver", "team: t1")
 	p.set("shared", "team: t1, limits: [{concurrency: 6}]")
