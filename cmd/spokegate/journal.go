@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,6 +47,14 @@ func (k *kafkaFlags) register(f *flag.FlagSet) {
 func (k *kafkaFlags) complete() error {
 	if k.brokers == "" && k.security != (usage.KafkaSecurity{}) {
 		return errors.New("-kafka-tls, -kafka-sasl and what belongs to them are of no use without -kafka")
+	}
+	if k.brokers != "" {
+		for b := range strings.SplitSeq(k.brokers, ",") {
+			host, port, err := net.SplitHostPort(b)
+			if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
+				return fmt.Errorf("-kafka: %q is no broker; want HOST:PORT, comma-separated, like localhost:9092", b)
+			}
+		}
 	}
 	if _, _, err := k.security.Load(); err != nil {
 		return fmt.Errorf("-kafka-…: %w", err)

@@ -76,6 +76,13 @@ func TestKafkaFlags(t *testing.T) {
 	}
 	for _, c := range []struct{ args, want string }{
 		{"-kafka-tls", "no use without -kafka"},
+		{"-kafka=localhost", `"localhost" is no broker; want HOST:PORT`},
+		{"-kafka=a:9092,b", `"b" is no broker`},
+		{"-kafka=a:9092,", `"" is no broker`},
+		{"-kafka=:9092", "no broker"},
+		{"-kafka=a:0", "no broker"},
+		{"-kafka=a:http", "no broker"},
+		{"-kafka=::1", "no broker"},
 		{"-kafka=a:1 -kafka-sasl=plain -kafka-user=door -kafka-password-file=" + password, "use TLS"},
 		{"-kafka=a:1 -kafka-ca=/absent", "without TLS"},
 		{"-kafka=a:1 -kafka-tls -kafka-ca=/absent", "no such file"},
