@@ -180,3 +180,14 @@ func BenchmarkReading(b *testing.B) {
 		})
 	}
 }
+
+// TestLabelsReachTheRecord: the policy promises it.
+func TestLabelsReachTheRecord(t *testing.T) {
+	g := newGate(t)
+	if _, err := g.ask(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(*g.records) != 1 || (*g.records)[0].GetLabels()["cost-center"] != "4711" {
+		t.Errorf("%v", *g.records)
+	}
+}

@@ -36,7 +36,7 @@ teams:
   - {name: t1, models: [cheap], limits: [{concurrency: 2}]}
   - {name: boundless, models: [cheap]}
 keys:
-  - {id: k1, team: t1, sha256: KEY}
+  - {id: k1, team: t1, sha256: KEY, labels: {cost-center: "4711"}}
   - {id: k2, team: t1, sha256: REVOKED, revoked: true}
   - {id: k4, team: boundless, sha256: BOUNDLESS}
   - {id: k3, team: t1, sha256: EXPIRED, expires: 2020-01-01T00:00:00Z}

@@ -8,9 +8,10 @@ import (
 
 // Admission is the door's yes to one request.
 type Admission struct {
-	ID                         string // Envoy's request id, one for each request ever
-	Key, Team, Model, Endpoint string // names in the policy, never secrets
-	AskedModel                 string // the alias that was asked for; empty: Model itself
+	ID                         string            // Envoy's request id, one for each request ever
+	Key, Team, Model, Endpoint string            // names in the policy, never secrets
+	AskedModel                 string            // the alias that was asked for; empty: Model itself
+	Labels                     map[string]string // of the key; shared with the policy, so never changed
 	Revision                   uint64
 	Op                         openai.Op
 	Stream                     bool

@@ -15,7 +15,7 @@ func (f *flight) record(kind, id, spoke string) *usagev1.Record {
 	a := &f.admission
 	r := &usagev1.Record{
 		Id: id, Kind: kind, Admission: a.ID, Key: a.Key, Team: a.Team, Model: a.Model, Endpoint: a.Endpoint, Spoke: spoke,
-		Revision: a.Revision, Operation: a.Op.String(), ClientRequestId: a.ClientRequestID, Stream: a.Stream,
+		Labels: a.Labels, Revision: a.Revision, Operation: a.Op.String(), ClientRequestId: a.ClientRequestID, Stream: a.Stream,
 		RequestBytes: positive(a.RequestBytes), AdmittedAt: stamp(a.At),
 	}
 	if a.AskedModel != "" {

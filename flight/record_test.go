@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/openai"
 )
 
@@ -90,5 +91,18 @@ func TestFirstByteIsNotAfterTheEnd(t *testing.T) {
 	rec := r.of("a", "usage")[0]
 	if got := rec.GetFirstByteAt().AsTime(); !got.Equal(ended().At) {
 		t.Errorf("first byte at %v, ended at %v", got, rec.GetEndedAt().AsTime())
+	}
+}
+
+// What the policy says of a key for the bill stands in both records of the door.
+func TestLabelsOfTheKey(t *testing.T) {
+	r := newRig(Config{})
+	labels := map[string]string{"cost-center": "4711"}
+	r.Open(Admission{ID: "a", Labels: labels, At: time.Unix(1_700_000_000, 0)}, limits.Hold{})
+	r.End("a", Facts{Metered: whole(), Logged: ended()})
+	for _, kind := range []string{"admitted", "usage"} {
+		if diff := cmp.Diff(labels, r.one(t, "a", kind).GetLabels()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", kind, diff)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package usage
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -13,7 +15,7 @@ import (
 )
 
 // AppendJSON appends the JSON form of r: the proto field names in the proto's order, integers as JSON numbers, an absent
-// optional as null, times in RFC 3339 UTC. Every field is always there. The result has no line feed, and bytes that are not
+// optional as null, times in RFC 3339 UTC. Every field is always there, but for labels. The result has no line feed, and bytes that are not
 // UTF-8 become U+FFFD.
 //
 // Written by hand because protojson makes strings of 64-bit integers, leaves absent fields out and is not stable by design.
@@ -38,6 +40,7 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.uint("attempt", uint64(r.Attempt))
 	o.bool("stream", r.Stream)
 	o.optionalStr("asked_model", r.AskedModel)
+	o.texts("labels", r.Labels)
 	o.optional("prompt_tokens", r.PromptTokens)
 	o.optional("cached_tokens", r.CachedTokens)
 	o.optional("completion_tokens", r.CompletionTokens)
@@ -111,6 +114,23 @@ func (o *object) optionalStr(name string, v *string) {
 		return
 	}
 	o.str(name, *v)
+}
+
+// texts writes an object of texts, sorted by name. One without any is left out.
+func (o *object) texts(name string, m map[string]string) {
+	if len(m) == 0 {
+		return
+	}
+	o.name(name)
+	o.b = append(o.b, '{')
+	for i, k := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = append(appendString(o.b, k), ':')
+		o.b = appendString(o.b, m[k])
+	}
+	o.b = append(o.b, '}')
 }
 
 func (o *object) uint(name string, v uint64) {

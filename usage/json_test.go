@@ -34,9 +34,20 @@ func TestAppendJSONGolden(t *testing.T) {
 	}
 }
 
+// Equal labels are equal bytes, which a chain of digests needs; and a record without any is what it was before there were some.
+func TestLabels(t *testing.T) {
+	r := &usagev1.Record{Labels: map[string]string{"b": "2", "a\"": "=1;x", "c": ""}}
+	if got, want := string(AppendJSON(nil, r)), `"asked_model":null,"labels":{"a\"":"=1;x","b":"2","c":""},"prompt_tokens":null`; !strings.Contains(got, want) {
+		t.Errorf("got %s, want %s in it", got, want)
+	}
+	if got := string(AppendJSON(nil, &usagev1.Record{Labels: map[string]string{}})); strings.Contains(got, "labels") {
+		t.Error(got)
+	}
+}
+
 // A field added to the proto must not be forgotten in the JSON.
 func TestAppendJSONHasEveryFieldInOrder(t *testing.T) {
-	decoder := json.NewDecoder(strings.NewReader(string(AppendJSON(nil, &usagev1.Record{}))))
+	decoder := json.NewDecoder(strings.NewReader(string(AppendJSON(nil, &usagev1.Record{Labels: map[string]string{"a": "b"}}))))
 	var names []string
 	depth := 0
 	for expectName := true; ; {
@@ -138,6 +149,12 @@ func randomRecord(rng *rand.Rand) *usagev1.Record {
 	}
 	for range rng.IntN(3) {
 		r.Anomalies = append(r.Anomalies, str())
+	}
+	for range rng.IntN(3) {
+		if r.Labels == nil {
+			r.Labels = map[string]string{}
+		}
+		r.Labels[str()] = str()
 	}
 	if rng.IntN(2) == 0 {
 		r.AskedModel = proto.String(str())

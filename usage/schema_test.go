@@ -126,6 +126,9 @@ func value(p *members, f protoreflect.FieldDescriptor, proto string) {
 		return kind
 	}
 	switch {
+	case f.IsMap():
+		p.add("type", "object")
+		p.add("additionalProperties", map[string]string{"type": "string"})
 	case f.IsList():
 		p.add("type", "array")
 		p.add("items", map[string]string{"type": "string"})
@@ -178,7 +181,7 @@ func breaks(before, after []byte) string {
 }
 
 func narrower(at string, a, b map[string]any) string {
-	for _, key := range []string{"type", "format", "items", "minimum", "maximum", "required"} {
+	for _, key := range []string{"type", "format", "items", "additionalProperties", "minimum", "maximum", "required"} {
 		if !reflect.DeepEqual(a[key], b[key]) {
 			return fmt.Sprintf("%s: %s was %v and is %v", at, key, a[key], b[key])
 		}
@@ -274,6 +277,9 @@ func misfit(at string, schema map[string]any, v any) string {
 	properties, _ := schema["properties"].(map[string]any)
 	for name, in := range o {
 		p, known := properties[name].(map[string]any)
+		if any, open := schema["additionalProperties"].(map[string]any); open && !known {
+			p, known = any, true
+		}
 		if !known {
 			return at + "/" + name + " is not in the schema"
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,6 +108,14 @@ func cell(r protoreflect.Message, f protoreflect.FieldDescriptor) string {
 			words[i] = list.Get(i).String()
 		}
 		return harmless(strings.Join(words, " "))
+	case f.IsMap():
+		var words []string
+		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+			words = append(words, k.String()+"="+v.String())
+			return true
+		})
+		slices.Sort(words)
+		return harmless(strings.Join(words, ";"))
 	case f.Message() != nil:
 		if t, is := v.Message().Interface().(*timestamppb.Timestamp); is && t.IsValid() {
 			return t.AsTime().Format(time.RFC3339Nano)

@@ -120,6 +120,7 @@ func TestExport(t *testing.T) {
 	dir := t.TempDir()
 	a1, u1, _ := told("a1", 10)
 	_, u2, _ := told("a2", 20)
+	u1.Labels = map[string]string{"owner": "ann", "cost-center": "4711"}
 	repair := proto.CloneOf(u1)
 	repair.Anomalies = []string{usage.Repaired}
 	journaled(t, dir, "door/main", a1, u1, u2)
@@ -147,7 +148,7 @@ func TestExport(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"id": "a1/usage", "sequence": "2", "team": "research", "stream": "false", "client_request_id": "'=1+1", "completion_tokens": "10",
-		"prompt_tokens": "", "asked_model": "", "anomalies": "a b", "status": "200", "admitted_at": "2026-03-01T10:00:00Z", "first_byte_at": "",
+		"prompt_tokens": "", "asked_model": "", "labels": "cost-center=4711;owner=ann", "anomalies": "a b", "status": "200", "admitted_at": "2026-03-01T10:00:00Z", "first_byte_at": "",
 	} {
 		if got, is := names[name]; got != want || !is {
 			t.Errorf("%s: %q, want %q", name, got, want)

@@ -65,6 +65,6 @@ func bare(r *usagev1.Record, kind, id string) *usagev1.Record {
 	return &usagev1.Record{
 		Id: id, Kind: kind, Admission: c.Admission, Key: c.Key, Team: c.Team, Model: c.Model, AskedModel: c.AskedModel,
 		Endpoint: c.Endpoint, Spoke: c.Spoke, Revision: c.Revision, Operation: c.Operation, ClientRequestId: c.ClientRequestId,
-		Stream: c.Stream, RequestBytes: c.RequestBytes, AdmittedAt: c.AdmittedAt,
+		Labels: c.Labels, Stream: c.Stream, RequestBytes: c.RequestBytes, AdmittedAt: c.AdmittedAt,
 	}
 }

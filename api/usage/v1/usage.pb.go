@@ -64,6 +64,9 @@ type Record struct {
 	Stream  bool   `protobuf:"varint,21,opt,name=stream,proto3" json:"stream,omitempty"`
 	// The alias that the client asked for; absent: it named the model itself.
 	AskedModel *string `protobuf:"bytes,22,opt,name=asked_model,json=askedModel,proto3,oneof" json:"asked_model,omitempty"`
+	// The labels of the key in the policy, as they were when the request was admitted; absent: it has none. In "admitted" and
+	// "usage".
+	Labels map[string]string `protobuf:"bytes,23,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Tokens; absent: unknown. prompt includes cached, completion includes reasoning.
 	PromptTokens     *int64 `protobuf:"varint,30,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
 	CachedTokens     *int64 `protobuf:"varint,31,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
@@ -251,6 +254,13 @@ func (x *Record) GetAskedModel() string {
 		return *x.AskedModel
 	}
 	return ""
+}
+
+func (x *Record) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 func (x *Record) GetPromptTokens() int64 {
@@ -455,7 +465,8 @@ var File_usage_v1_usage_proto protoreflect.FileDescriptor
 
 const file_usage_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfb\t\n" +
+	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\n" +
+	"\n" +
 	"\x06Record\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -477,7 +488,8 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\aattempt\x18\x14 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06stream\x18\x15 \x01(\bR\x06stream\x12$\n" +
 	"\vasked_model\x18\x16 \x01(\tH\x00R\n" +
-	"askedModel\x88\x01\x01\x12(\n" +
+	"askedModel\x88\x01\x01\x12>\n" +
+	"\x06labels\x18\x17 \x03(\v2&.spokegate.usage.v1.Record.LabelsEntryR\x06labels\x12(\n" +
 	"\rprompt_tokens\x18\x1e \x01(\x03H\x01R\fpromptTokens\x88\x01\x01\x12(\n" +
 	"\rcached_tokens\x18\x1f \x01(\x03H\x02R\fcachedTokens\x88\x01\x01\x120\n" +
 	"\x11completion_tokens\x18  \x01(\x03H\x03R\x10completionTokens\x88\x01\x01\x12.\n" +
@@ -494,7 +506,10 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\bended_at\x184 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12>\n" +
 	"\n" +
 	"checkpoint\x18< \x01(\v2\x1e.spokegate.usage.v1.CheckpointR\n" +
-	"checkpointB\x0e\n" +
+	"checkpoint\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
 	"\f_asked_modelB\x10\n" +
 	"\x0e_prompt_tokensB\x10\n" +
 	"\x0e_cached_tokensB\x14\n" +
@@ -526,22 +541,24 @@ func file_usage_v1_usage_proto_rawDescGZIP() []byte {
 	return file_usage_v1_usage_proto_rawDescData
 }
 
-var file_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_usage_v1_usage_proto_goTypes = []any{
 	(*Record)(nil),                // 0: spokegate.usage.v1.Record
 	(*Checkpoint)(nil),            // 1: spokegate.usage.v1.Checkpoint
-	(*timestamppb.Timestamp)(nil), // 2: google.protobuf.Timestamp
+	nil,                           // 2: spokegate.usage.v1.Record.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
 }
 var file_usage_v1_usage_proto_depIdxs = []int32{
-	2, // 0: spokegate.usage.v1.Record.admitted_at:type_name -> google.protobuf.Timestamp
-	2, // 1: spokegate.usage.v1.Record.first_byte_at:type_name -> google.protobuf.Timestamp
-	2, // 2: spokegate.usage.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
-	1, // 3: spokegate.usage.v1.Record.checkpoint:type_name -> spokegate.usage.v1.Checkpoint
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2, // 0: spokegate.usage.v1.Record.labels:type_name -> spokegate.usage.v1.Record.LabelsEntry
+	3, // 1: spokegate.usage.v1.Record.admitted_at:type_name -> google.protobuf.Timestamp
+	3, // 2: spokegate.usage.v1.Record.first_byte_at:type_name -> google.protobuf.Timestamp
+	3, // 3: spokegate.usage.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
+	1, // 4: spokegate.usage.v1.Record.checkpoint:type_name -> spokegate.usage.v1.Checkpoint
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_usage_v1_usage_proto_init() }
@@ -556,7 +573,7 @@ func file_usage_v1_usage_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_usage_v1_usage_proto_rawDesc), len(file_usage_v1_usage_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
