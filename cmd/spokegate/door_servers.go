@@ -68,7 +68,13 @@ func (s *servers) grpc(address string, g *grpc.Server) {
 		defer cut.Stop()
 		g.GracefulStop()
 	}
-	s.list = append(s.list, listener{address, g.Serve, stop})
+	serve := func(lis net.Listener) error {
+		if err := g.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
+			return err
+		}
+		return nil
+	}
+	s.list = append(s.list, listener{address, serve, stop})
 }
 
 // run serves on all listeners until ctx is done or one fails. Nothing is served before all of them are open.
