@@ -90,7 +90,7 @@ func recovers(t *testing.T, u *up, role string, victim process) {
 	if role == "door" || role == "envoy" {
 		before = 1
 	}
-	eventually(t, 15*time.Second, func() error {
+	eventually(t, 30*time.Second, func() error {
 		now := u.role(role)
 		for _, p := range now {
 			if p.pid == victim.pid && p.began == victim.began {
@@ -103,7 +103,7 @@ func recovers(t *testing.T, u *up, role string, victim process) {
 		return nil
 	})
 	good := 0
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, 30*time.Second, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		r, err := sendHTTP1(ctx, u.listen, post(u.key("main"), "/v1/chat/completions", oneToken))
@@ -116,7 +116,7 @@ func recovers(t *testing.T, u *up, role string, victim process) {
 		}
 		return nil
 	})
-	eventually(t, 15*time.Second, func() error {
+	eventually(t, 30*time.Second, func() error {
 		if n := len(u.workerAddrs(t, "sim")); n != 3 {
 			return fmt.Errorf("Envoy knows %d workers", n)
 		}

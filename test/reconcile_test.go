@@ -37,7 +37,12 @@ func TestReconcile(t *testing.T) {
 	l.stop()
 	s.free(t)
 	u := s.ups[0]
-	u.opsSays(t, "/readyz", "records shipped, 0 bytes wait")
+	eventually(t, kafkaPatience, func() error {
+		if page := u.page(t, "/readyz"); !strings.Contains(page, "records shipped, 0 bytes wait") {
+			return fmt.Errorf("not all is shipped: %s\n%s", page, k.running.report())
+		}
+		return nil
+	})
 	ops := t.TempDir() // of whom reconciles: the door's folder is not theirs to write to
 	before := reconciles(t, 1, 0, "-settle", "0s", "-dir", u.dir)
 	for _, p := range before.Problems {

@@ -63,7 +63,7 @@ func (s stores) acrossDoors(t *testing.T) {
 		wantRefusal(t, ask(u), "", http.StatusTooManyRequests, "concurrency_limit_exceeded")
 	}
 	held[0].cut() // at the first door; the place is to be had at the second
-	eventually(t, 2*time.Second, func() error {
+	eventually(t, 10*time.Second, func() error {
 		if r := ask(s.ups[1]); r.status != http.StatusOK {
 			return fmt.Errorf("%v", r)
 		}
@@ -94,7 +94,7 @@ func (s stores) inRedis(t *testing.T, key string, n int64) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.redis.Socket})
 	defer c.Close()
-	eventually(t, 2*time.Second, func() error {
+	eventually(t, 10*time.Second, func() error {
 		doors, err := c.ZCard(t.Context(), "{spokegate:local}:doors").Result()
 		if err != nil || doors != 2 {
 			return fmt.Errorf("%d doors are in Redis (%v)", doors, err)
