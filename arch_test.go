@@ -19,6 +19,7 @@ var layers = []string{
 	"test",
 	"cmd/spokegate",
 	"extauthz", "extproc", "epp", "worker",
+	"worker/kv", // what an engine holds, from its events to pickers; knows no engine's process
 	"xds",
 	"envoy",
 	"flight",
@@ -26,6 +27,7 @@ var layers = []string{
 	"router",
 	"prompt",
 	"limits",
+	"usage/ledger",  // sums what usage has journaled, in a database
 	"usage/balance", // judges what usage has journaled
 	"usage",
 	"policy",

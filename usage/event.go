@@ -32,7 +32,7 @@ var (
 )
 
 // shippedKinds have a topic each.
-var shippedKinds = []string{KindAdmitted, KindServed, KindUsage, KindBalance}
+var shippedKinds = []string{KindAdmitted, KindServed, KindUsage, KindBalance, KindRejected}
 
 // route is where the records of a kind go.
 type route struct {
@@ -41,7 +41,9 @@ type route struct {
 }
 
 var routes = func() map[string]route {
-	m := map[string]route{KindCheckpoint: {KindCheckpoint, KindBalance}}
+	m := map[string]route{
+		KindCheckpoint: {KindCheckpoint, KindBalance}, KindEngine: {KindEngine, KindBalance}, KindProbe: {KindProbe, KindServed},
+	}
 	for _, kind := range shippedKinds {
 		m[kind] = route{kind, kind}
 	}

@@ -46,6 +46,8 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.optional("completion_tokens", r.CompletionTokens)
 	o.optional("reasoning_tokens", r.ReasoningTokens)
 	o.str("counted_from", r.CountedFrom)
+	o.price(r.Price)
+	o.optional("cost", r.Cost)
 	o.str("outcome", r.Outcome)
 	o.list("anomalies", r.Anomalies)
 	if r.Status == nil {
@@ -59,24 +61,10 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.time("first_byte_at", r.FirstByteAt)
 	o.time("ended_at", r.EndedAt)
 	o.checkpoint(r.Checkpoint)
+	o.str("engine_epoch", r.EngineEpoch)
+	o.engine(r.Engine)
+	o.rejection(r.Rejection)
 	return append(o.b, '}')
-}
-
-func (o *object) checkpoint(c *usagev1.Checkpoint) {
-	if c == nil {
-		o.null("checkpoint")
-		return
-	}
-	o.name("checkpoint")
-	in := object{b: append(o.b, '{')}
-	in.uint("epoch", c.Epoch)
-	in.uint("sequence", c.Sequence)
-	in.uint("count", c.Count)
-	in.str("digest", c.Digest)
-	in.bool("closing", c.Closing)
-	in.str("public_key", c.PublicKey)
-	in.str("signature", c.Signature)
-	o.b = append(in.b, '}')
 }
 
 // ParseJSON reads what AppendJSON wrote. Members that it does not know are left out, so that a record of a newer version

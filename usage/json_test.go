@@ -26,9 +26,9 @@ func TestAppendJSONGolden(t *testing.T) {
 	want := `{"id":"a1/usage","kind":"usage","source":"door/main","epoch":7,"sequence":1,"previous":"","admission":"a1","key":"k","team":"t",` +
 		`"model":"m","endpoint":"","spoke":"","worker":"","revision":1152921504606846976,"operation":"chat",` +
 		`"client_request_id":"x\"\\\u000a\u0001é` + "\uFFFD" + `","attempt":2,"stream":true,"asked_model":null,"prompt_tokens":0,"cached_tokens":null,` +
-		`"completion_tokens":4611686018427387905,"reasoning_tokens":null,"counted_from":"engine","outcome":"complete",` +
+		`"completion_tokens":4611686018427387905,"reasoning_tokens":null,"counted_from":"engine","price":null,"cost":null,"outcome":"complete",` +
 		`"anomalies":["a","b"],"status":200,"request_bytes":null,"response_bytes":9,` +
-		`"admitted_at":"2026-01-02T02:04:05.6Z","first_byte_at":null,"ended_at":null,"checkpoint":null}`
+		`"admitted_at":"2026-01-02T02:04:05.6Z","first_byte_at":null,"ended_at":null,"checkpoint":null,"engine_epoch":"","engine":null,"rejection":null}`
 	if got := string(AppendJSON(nil, r)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

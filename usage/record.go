@@ -13,6 +13,17 @@ const (
 	KindBalance  = "balance"  // reconciliation, about sources and not about a request
 
 	KindCheckpoint = "checkpoint" // a source, about its own records; in Kafka it goes to the topic of KindBalance
+	KindProbe      = "probe"      // a generation that a shim asked for by itself; with KindServed
+	KindEngine     = "engine"     // what an engine's own counters said; with KindBalance
+	KindRejected   = "rejected"   // the door said no: outside the balance
+)
+
+// Moments of an engine's counters: see usagev1.EngineCounters.
+const (
+	MomentFirst = "first"
+	MomentIdle  = "idle"
+	MomentLast  = "last"
+	MomentLost  = "lost"
 )
 
 // Kinds are all that have a topic of their own in Kafka.
@@ -38,6 +49,17 @@ func AdmittedID(admission string) string { return admission + "/" + KindAdmitted
 
 // UsageID is the id of the record that the door writes at the end.
 func UsageID(admission string) string { return admission + "/" + KindUsage }
+
+// ProbeID and EngineID are those of a shim's probes and of its readings of an engine's counters, numbered from 1 in each run
+// of the engine.
+func ProbeID(source, engineEpoch string, number uint64) string {
+	return KindProbe + "/" + source + "/" + engineEpoch + "/" + strconv.FormatUint(number, 10)
+}
+
+// EngineID: see ProbeID.
+func EngineID(source, engineEpoch string, number uint64) string {
+	return KindEngine + "/" + source + "/" + engineEpoch + "/" + strconv.FormatUint(number, 10)
+}
 
 // ServedID is the id of the record of one attempt (from 1) by one leg of a worker ("main" where there is only one).
 func ServedID(admission string, attempt uint32, leg string) string {

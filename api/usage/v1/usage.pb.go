@@ -1,4 +1,5 @@
-// What is journaled of a request: three independent records joined by the admission.
+// What is journaled of a request: three independent records joined by the admission; and beside them what was refused, what
+// the shim asked by itself, and what the engine counted.
 //
 // JSON form: the proto field names, integers as JSON numbers, an absent optional as null, times in RFC 3339 UTC.
 
@@ -29,13 +30,15 @@ const (
 // Record is one line of a journal. source, epoch and sequence are set by the spool that keeps it.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG; write-off/SOURCE; checkpoint/SOURCE/EPOCH/SEQUENCE. Equal ids say the same thing,
-	// but for a repair (see anomalies): the original wins.
+	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG; rejected/SOURCE/EPOCH/SEQUENCE;
+	// probe/SOURCE/ENGINE_EPOCH/NUMBER; engine/SOURCE/ENGINE_EPOCH/NUMBER; write-off/SOURCE; checkpoint/SOURCE/EPOCH/SEQUENCE.
+	// Equal ids say the same thing, but for a repair (see anomalies): the original wins.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// "admitted" (the door said yes), "served" (a worker's shim answered) or "usage" (the door, at the end); "balance"
-	// (reconciliation, about a source and no request); "checkpoint" (a source, about its own records).
+	// (reconciliation, about a source and no request); "checkpoint" (a source, about its own records); "rejected" (the door
+	// said no); "probe" (a generation that a shim asked for by itself); "engine" (what an engine's own counters said).
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Who journals it: door/NAME, worker/NAME or repair/NAME.
+	// Who journals it: door/NAME, worker/NAME, repair/NAME, or rejected/door/NAME.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// One run of the source, increasing.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -74,6 +77,10 @@ type Record struct {
 	ReasoningTokens  *int64 `protobuf:"varint,33,opt,name=reasoning_tokens,json=reasoningTokens,proto3,oneof" json:"reasoning_tokens,omitempty"`
 	// "engine" (reported by it), "events" (counted from what passed), or "none". Empty in "admitted".
 	CountedFrom string `protobuf:"bytes,34,opt,name=counted_from,json=countedFrom,proto3" json:"counted_from,omitempty"`
+	// What the policy asked for tokens of the model when the request was admitted; absent: nothing. In "admitted" and "usage".
+	Price *Price `protobuf:"bytes,35,opt,name=price,proto3" json:"price,omitempty"`
+	// What it cost in micro-units of price.currency, by the tokens of this record; absent: no price, or unknown tokens. In "usage".
+	Cost *int64 `protobuf:"varint,36,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	// "complete", "client_cut", "upstream_cut", "upstream_error" or "not_served". Empty in "admitted".
 	Outcome string `protobuf:"bytes,40,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Facts that a reader should doubt or look into, such as "cached_above_prompt".
@@ -88,7 +95,13 @@ type Record struct {
 	FirstByteAt   *timestamppb.Timestamp `protobuf:"bytes,51,opt,name=first_byte_at,json=firstByteAt,proto3" json:"first_byte_at,omitempty"`
 	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,52,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	// Only in "checkpoint".
-	Checkpoint    *Checkpoint `protobuf:"bytes,60,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Checkpoint *Checkpoint `protobuf:"bytes,60,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// The run of the engine (worker/v1 Hello.epoch) that answered; in "served", "probe" and "engine".
+	EngineEpoch string `protobuf:"bytes,61,opt,name=engine_epoch,json=engineEpoch,proto3" json:"engine_epoch,omitempty"`
+	// Only in "engine".
+	Engine *EngineCounters `protobuf:"bytes,62,opt,name=engine,proto3" json:"engine,omitempty"`
+	// Only in "rejected".
+	Rejection     *Rejection `protobuf:"bytes,63,opt,name=rejection,proto3" json:"rejection,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +311,20 @@ func (x *Record) GetCountedFrom() string {
 	return ""
 }
 
+func (x *Record) GetPrice() *Price {
+	if x != nil {
+		return x.Price
+	}
+	return nil
+}
+
+func (x *Record) GetCost() int64 {
+	if x != nil && x.Cost != nil {
+		return *x.Cost
+	}
+	return 0
+}
+
 func (x *Record) GetOutcome() string {
 	if x != nil {
 		return x.Outcome
@@ -361,6 +388,227 @@ func (x *Record) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
+func (x *Record) GetEngineEpoch() string {
+	if x != nil {
+		return x.EngineEpoch
+	}
+	return ""
+}
+
+func (x *Record) GetEngine() *EngineCounters {
+	if x != nil {
+		return x.Engine
+	}
+	return nil
+}
+
+func (x *Record) GetRejection() *Rejection {
+	if x != nil {
+		return x.Rejection
+	}
+	return nil
+}
+
+// Price of a model's tokens, in micro-units of the currency a million tokens. Cached prompt tokens cost cached, the others
+// of the prompt input.
+type Price struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ISO 4217, such as "USD".
+	Currency      string `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
+	Input         int64  `protobuf:"varint,2,opt,name=input,proto3" json:"input,omitempty"`
+	Cached        int64  `protobuf:"varint,3,opt,name=cached,proto3" json:"cached,omitempty"`
+	Output        int64  `protobuf:"varint,4,opt,name=output,proto3" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Price) Reset() {
+	*x = Price{}
+	mi := &file_usage_v1_usage_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Price) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Price) ProtoMessage() {}
+
+func (x *Price) ProtoReflect() protoreflect.Message {
+	mi := &file_usage_v1_usage_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Price.ProtoReflect.Descriptor instead.
+func (*Price) Descriptor() ([]byte, []int) {
+	return file_usage_v1_usage_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Price) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *Price) GetInput() int64 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *Price) GetCached() int64 {
+	if x != nil {
+		return x.Cached
+	}
+	return 0
+}
+
+func (x *Price) GetOutput() int64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+// EngineCounters is what one run of an engine had counted by itself at a moment (ended_at of the record), since it began.
+type EngineCounters struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "first": before the shim let any request through; "idle": while none ran; "last": after the last one, before the shim
+	// stopped the engine; "lost": it died, and the counters are those that were seen last.
+	Moment string `protobuf:"bytes,1,opt,name=moment,proto3" json:"moment,omitempty"`
+	// Prompt tokens taken in (cached ones included) and tokens generated; absent: the engine does not say.
+	PromptTokens     *int64 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
+	CompletionTokens *int64 `protobuf:"varint,3,opt,name=completion_tokens,json=completionTokens,proto3,oneof" json:"completion_tokens,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *EngineCounters) Reset() {
+	*x = EngineCounters{}
+	mi := &file_usage_v1_usage_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineCounters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineCounters) ProtoMessage() {}
+
+func (x *EngineCounters) ProtoReflect() protoreflect.Message {
+	mi := &file_usage_v1_usage_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineCounters.ProtoReflect.Descriptor instead.
+func (*EngineCounters) Descriptor() ([]byte, []int) {
+	return file_usage_v1_usage_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *EngineCounters) GetMoment() string {
+	if x != nil {
+		return x.Moment
+	}
+	return ""
+}
+
+func (x *EngineCounters) GetPromptTokens() int64 {
+	if x != nil && x.PromptTokens != nil {
+		return *x.PromptTokens
+	}
+	return 0
+}
+
+func (x *EngineCounters) GetCompletionTokens() int64 {
+	if x != nil && x.CompletionTokens != nil {
+		return *x.CompletionTokens
+	}
+	return 0
+}
+
+// Rejection is why the door said no. Under a flood one record stands for many alike.
+type Rejection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The error's code as the client got it, such as "rate_limit_exceeded".
+	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	// Which limit, for those that are limits; the form is that of the limit's metric.
+	Limit string `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// How many refusals this record stands for; at least 1. Above 1 key, team and model are theirs in common or empty, and
+	// admission is empty.
+	Count         uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rejection) Reset() {
+	*x = Rejection{}
+	mi := &file_usage_v1_usage_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rejection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rejection) ProtoMessage() {}
+
+func (x *Rejection) ProtoReflect() protoreflect.Message {
+	mi := &file_usage_v1_usage_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
+func (*Rejection) Descriptor() ([]byte, []int) {
+	return file_usage_v1_usage_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Rejection) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Rejection) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *Rejection) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // Checkpoint is what a source signs of its own records: every minute, when it stops, and at its next start where it could not.
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -384,7 +632,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_usage_v1_usage_proto_msgTypes[1]
+	mi := &file_usage_v1_usage_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +644,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_usage_v1_usage_proto_msgTypes[1]
+	mi := &file_usage_v1_usage_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +657,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_usage_v1_usage_proto_rawDescGZIP(), []int{1}
+	return file_usage_v1_usage_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Checkpoint) GetEpoch() uint64 {
@@ -465,8 +713,7 @@ var File_usage_v1_usage_proto protoreflect.FileDescriptor
 
 const file_usage_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\n" +
-	"\n" +
+	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe5\f\n" +
 	"\x06Record\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -494,19 +741,24 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\rcached_tokens\x18\x1f \x01(\x03H\x02R\fcachedTokens\x88\x01\x01\x120\n" +
 	"\x11completion_tokens\x18  \x01(\x03H\x03R\x10completionTokens\x88\x01\x01\x12.\n" +
 	"\x10reasoning_tokens\x18! \x01(\x03H\x04R\x0freasoningTokens\x88\x01\x01\x12!\n" +
-	"\fcounted_from\x18\" \x01(\tR\vcountedFrom\x12\x18\n" +
+	"\fcounted_from\x18\" \x01(\tR\vcountedFrom\x12/\n" +
+	"\x05price\x18# \x01(\v2\x19.spokegate.usage.v1.PriceR\x05price\x12\x17\n" +
+	"\x04cost\x18$ \x01(\x03H\x05R\x04cost\x88\x01\x01\x12\x18\n" +
 	"\aoutcome\x18( \x01(\tR\aoutcome\x12\x1c\n" +
 	"\tanomalies\x18) \x03(\tR\tanomalies\x12\x1b\n" +
-	"\x06status\x18* \x01(\rH\x05R\x06status\x88\x01\x01\x12(\n" +
-	"\rrequest_bytes\x18+ \x01(\x03H\x06R\frequestBytes\x88\x01\x01\x12*\n" +
-	"\x0eresponse_bytes\x18, \x01(\x03H\aR\rresponseBytes\x88\x01\x01\x12;\n" +
+	"\x06status\x18* \x01(\rH\x06R\x06status\x88\x01\x01\x12(\n" +
+	"\rrequest_bytes\x18+ \x01(\x03H\aR\frequestBytes\x88\x01\x01\x12*\n" +
+	"\x0eresponse_bytes\x18, \x01(\x03H\bR\rresponseBytes\x88\x01\x01\x12;\n" +
 	"\vadmitted_at\x182 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"admittedAt\x12>\n" +
 	"\rfirst_byte_at\x183 \x01(\v2\x1a.google.protobuf.TimestampR\vfirstByteAt\x125\n" +
 	"\bended_at\x184 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12>\n" +
 	"\n" +
 	"checkpoint\x18< \x01(\v2\x1e.spokegate.usage.v1.CheckpointR\n" +
-	"checkpoint\x1a9\n" +
+	"checkpoint\x12!\n" +
+	"\fengine_epoch\x18= \x01(\tR\vengineEpoch\x12:\n" +
+	"\x06engine\x18> \x01(\v2\".spokegate.usage.v1.EngineCountersR\x06engine\x12;\n" +
+	"\trejection\x18? \x01(\v2\x1d.spokegate.usage.v1.RejectionR\trejection\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
@@ -514,10 +766,26 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\x0e_prompt_tokensB\x10\n" +
 	"\x0e_cached_tokensB\x14\n" +
 	"\x12_completion_tokensB\x13\n" +
-	"\x11_reasoning_tokensB\t\n" +
+	"\x11_reasoning_tokensB\a\n" +
+	"\x05_costB\t\n" +
 	"\a_statusB\x10\n" +
 	"\x0e_request_bytesB\x11\n" +
-	"\x0f_response_bytes\"\xc3\x01\n" +
+	"\x0f_response_bytes\"i\n" +
+	"\x05Price\x12\x1a\n" +
+	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x14\n" +
+	"\x05input\x18\x02 \x01(\x03R\x05input\x12\x16\n" +
+	"\x06cached\x18\x03 \x01(\x03R\x06cached\x12\x16\n" +
+	"\x06output\x18\x04 \x01(\x03R\x06output\"\xac\x01\n" +
+	"\x0eEngineCounters\x12\x16\n" +
+	"\x06moment\x18\x01 \x01(\tR\x06moment\x12(\n" +
+	"\rprompt_tokens\x18\x02 \x01(\x03H\x00R\fpromptTokens\x88\x01\x01\x120\n" +
+	"\x11completion_tokens\x18\x03 \x01(\x03H\x01R\x10completionTokens\x88\x01\x01B\x10\n" +
+	"\x0e_prompt_tokensB\x14\n" +
+	"\x12_completion_tokens\"K\n" +
+	"\tRejection\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\"\xc3\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
@@ -541,24 +809,30 @@ func file_usage_v1_usage_proto_rawDescGZIP() []byte {
 	return file_usage_v1_usage_proto_rawDescData
 }
 
-var file_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_usage_v1_usage_proto_goTypes = []any{
 	(*Record)(nil),                // 0: spokegate.usage.v1.Record
-	(*Checkpoint)(nil),            // 1: spokegate.usage.v1.Checkpoint
-	nil,                           // 2: spokegate.usage.v1.Record.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	(*Price)(nil),                 // 1: spokegate.usage.v1.Price
+	(*EngineCounters)(nil),        // 2: spokegate.usage.v1.EngineCounters
+	(*Rejection)(nil),             // 3: spokegate.usage.v1.Rejection
+	(*Checkpoint)(nil),            // 4: spokegate.usage.v1.Checkpoint
+	nil,                           // 5: spokegate.usage.v1.Record.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
 }
 var file_usage_v1_usage_proto_depIdxs = []int32{
-	2, // 0: spokegate.usage.v1.Record.labels:type_name -> spokegate.usage.v1.Record.LabelsEntry
-	3, // 1: spokegate.usage.v1.Record.admitted_at:type_name -> google.protobuf.Timestamp
-	3, // 2: spokegate.usage.v1.Record.first_byte_at:type_name -> google.protobuf.Timestamp
-	3, // 3: spokegate.usage.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
-	1, // 4: spokegate.usage.v1.Record.checkpoint:type_name -> spokegate.usage.v1.Checkpoint
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 0: spokegate.usage.v1.Record.labels:type_name -> spokegate.usage.v1.Record.LabelsEntry
+	1, // 1: spokegate.usage.v1.Record.price:type_name -> spokegate.usage.v1.Price
+	6, // 2: spokegate.usage.v1.Record.admitted_at:type_name -> google.protobuf.Timestamp
+	6, // 3: spokegate.usage.v1.Record.first_byte_at:type_name -> google.protobuf.Timestamp
+	6, // 4: spokegate.usage.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
+	4, // 5: spokegate.usage.v1.Record.checkpoint:type_name -> spokegate.usage.v1.Checkpoint
+	2, // 6: spokegate.usage.v1.Record.engine:type_name -> spokegate.usage.v1.EngineCounters
+	3, // 7: spokegate.usage.v1.Record.rejection:type_name -> spokegate.usage.v1.Rejection
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_usage_v1_usage_proto_init() }
@@ -567,13 +841,14 @@ func file_usage_v1_usage_proto_init() {
 		return
 	}
 	file_usage_v1_usage_proto_msgTypes[0].OneofWrappers = []any{}
+	file_usage_v1_usage_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_usage_v1_usage_proto_rawDesc), len(file_usage_v1_usage_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -81,6 +81,110 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_worker_v1_worker_proto_rawDescGZIP(), []int{0}
 }
 
+type Tier int32
+
+const (
+	Tier_TIER_UNSPECIFIED Tier = 0
+	Tier_TIER_DEVICE      Tier = 1
+	Tier_TIER_HOST        Tier = 2
+	Tier_TIER_DISK        Tier = 3
+	Tier_TIER_SHARED      Tier = 4 // a pool that all workers of the endpoint reach
+)
+
+// Enum value maps for Tier.
+var (
+	Tier_name = map[int32]string{
+		0: "TIER_UNSPECIFIED",
+		1: "TIER_DEVICE",
+		2: "TIER_HOST",
+		3: "TIER_DISK",
+		4: "TIER_SHARED",
+	}
+	Tier_value = map[string]int32{
+		"TIER_UNSPECIFIED": 0,
+		"TIER_DEVICE":      1,
+		"TIER_HOST":        2,
+		"TIER_DISK":        3,
+		"TIER_SHARED":      4,
+	}
+)
+
+func (x Tier) Enum() *Tier {
+	p := new(Tier)
+	*p = x
+	return p
+}
+
+func (x Tier) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Tier) Descriptor() protoreflect.EnumDescriptor {
+	return file_worker_v1_worker_proto_enumTypes[1].Descriptor()
+}
+
+func (Tier) Type() protoreflect.EnumType {
+	return &file_worker_v1_worker_proto_enumTypes[1]
+}
+
+func (x Tier) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Tier.Descriptor instead.
+func (Tier) EnumDescriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{1}
+}
+
+type Profile_Mode int32
+
+const (
+	Profile_MODE_UNSPECIFIED Profile_Mode = 0
+	Profile_MODE_INDEXED     Profile_Mode = 1 // blocks come exactly
+	Profile_MODE_PREDICTIVE  Profile_Mode = 2 // the engine announces none, or none that can be read: see reason
+)
+
+// Enum value maps for Profile_Mode.
+var (
+	Profile_Mode_name = map[int32]string{
+		0: "MODE_UNSPECIFIED",
+		1: "MODE_INDEXED",
+		2: "MODE_PREDICTIVE",
+	}
+	Profile_Mode_value = map[string]int32{
+		"MODE_UNSPECIFIED": 0,
+		"MODE_INDEXED":     1,
+		"MODE_PREDICTIVE":  2,
+	}
+)
+
+func (x Profile_Mode) Enum() *Profile_Mode {
+	p := new(Profile_Mode)
+	*p = x
+	return p
+}
+
+func (x Profile_Mode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Profile_Mode) Descriptor() protoreflect.EnumDescriptor {
+	return file_worker_v1_worker_proto_enumTypes[2].Descriptor()
+}
+
+func (Profile_Mode) Type() protoreflect.EnumType {
+	return &file_worker_v1_worker_proto_enumTypes[2]
+}
+
+func (x Profile_Mode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Profile_Mode.Descriptor instead.
+func (Profile_Mode) EnumDescriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16, 0}
+}
+
 type JoinRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -179,7 +283,11 @@ type Hello struct {
 	// Tokens a KV block; 0: not known.
 	BlockSize uint32 `protobuf:"varint,6,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
 	// KV blocks that fit the device; 0: not known.
-	Blocks        uint64 `protobuf:"varint,7,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	Blocks uint64 `protobuf:"varint,7,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	// Where pickers follow the blocks (service Blocks), ip:port; empty: the worker announces none.
+	BlocksAddress string `protobuf:"bytes,8,opt,name=blocks_address,json=blocksAddress,proto3" json:"blocks_address,omitempty"`
+	// Version of the shim.
+	Version       string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -263,13 +371,32 @@ func (x *Hello) GetBlocks() uint64 {
 	return 0
 }
 
+func (x *Hello) GetBlocksAddress() string {
+	if x != nil {
+		return x.BlocksAddress
+	}
+	return ""
+}
+
+func (x *Hello) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 type Status struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State State                  `protobuf:"varint,1,opt,name=state,proto3,enum=spokegate.worker.v1.State" json:"state,omitempty"`
 	// Why, for people; required with STATE_FAILED.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Requests in the shim now.
-	Running       uint32 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	Running uint32 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	// What makes it worse than it seems, each "CAUSE: DETAIL" such as "kv-transfer: tcp" or "hung: no token for 30s"; it still
+	// serves. Sorted; empty: nothing known.
+	Degraded []string `protobuf:"bytes,4,rep,name=degraded,proto3" json:"degraded,omitempty"`
+	// What the engine says of its load; absent: it says nothing.
+	Load          *Load `protobuf:"bytes,5,opt,name=load,proto3" json:"load,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,6 +452,92 @@ func (x *Status) GetRunning() uint32 {
 	return 0
 }
 
+func (x *Status) GetDegraded() []string {
+	if x != nil {
+		return x.Degraded
+	}
+	return nil
+}
+
+func (x *Status) GetLoad() *Load {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
+// Load is read from the engine's own metrics.
+type Load struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Requests that the engine computes, and that wait in it.
+	Running uint32 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	Waiting uint32 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Share of the device's KV blocks in use, in thousandths.
+	CacheUsedPermille uint32 `protobuf:"varint,3,opt,name=cache_used_permille,json=cacheUsedPermille,proto3" json:"cache_used_permille,omitempty"`
+	// Requests that lost their blocks and began anew, since the engine started.
+	Preemptions   uint64 `protobuf:"varint,4,opt,name=preemptions,proto3" json:"preemptions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Load) Reset() {
+	*x = Load{}
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Load) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Load) ProtoMessage() {}
+
+func (x *Load) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Load.ProtoReflect.Descriptor instead.
+func (*Load) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Load) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *Load) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Load) GetCacheUsedPermille() uint32 {
+	if x != nil {
+		return x.CacheUsedPermille
+	}
+	return 0
+}
+
+func (x *Load) GetPreemptions() uint64 {
+	if x != nil {
+		return x.Preemptions
+	}
+	return 0
+}
+
 type JoinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -338,7 +551,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +563,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,7 +576,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *JoinResponse) GetMessage() isJoinResponse_Message {
@@ -421,7 +634,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +646,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +659,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Cancel) GetAdmission() string {
@@ -472,14 +685,16 @@ type Welcome struct {
 	BeatMs uint32 `protobuf:"varint,3,opt,name=beat_ms,json=beatMs,proto3" json:"beat_ms,omitempty"`
 	// What its trusted contexts are signed with now or soon; at least one. A shim trusts a key that a later Welcome leaves
 	// out for as long as a context that was signed with it can live.
-	Keys          []*Key `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
+	Keys []*Key `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Seed of the hashes of blocks (service Blocks), one a spoke, secret; 0: none yet.
+	HashSeed      uint64 `protobuf:"varint,5,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +706,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +719,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Welcome) GetDoor() string {
@@ -528,6 +743,13 @@ func (x *Welcome) GetKeys() []*Key {
 	return nil
 }
 
+func (x *Welcome) GetHashSeed() uint64 {
+	if x != nil {
+		return x.HashSeed
+	}
+	return 0
+}
+
 type Key struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key id ("kid") in the contexts.
@@ -540,7 +762,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +774,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +787,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Key) GetId() string {
@@ -582,6 +804,799 @@ func (x *Key) GetPublicKey() []byte {
 	return nil
 }
 
+// FollowRequest names what the picker has already; empty: nothing.
+type FollowRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the last FollowResponse that it took in.
+	Epoch         string `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowRequest) Reset() {
+	*x = FollowRequest{}
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowRequest) ProtoMessage() {}
+
+func (x *FollowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
+func (*FollowRequest) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *FollowRequest) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *FollowRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+type FollowResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One life of the announcement: a new one when the engine, the shim, the block size or the seed changed. All of before is void.
+	Epoch string `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Grows by one with each Changes; that of a Snapshot is that of the last Changes in it.
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*FollowResponse_Snapshot
+	//	*FollowResponse_Changes
+	//	*FollowResponse_Profile
+	Message       isFollowResponse_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowResponse) Reset() {
+	*x = FollowResponse{}
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowResponse) ProtoMessage() {}
+
+func (x *FollowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
+func (*FollowResponse) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *FollowResponse) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *FollowResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *FollowResponse) GetMessage() isFollowResponse_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *FollowResponse) GetSnapshot() *Snapshot {
+	if x != nil {
+		if x, ok := x.Message.(*FollowResponse_Snapshot); ok {
+			return x.Snapshot
+		}
+	}
+	return nil
+}
+
+func (x *FollowResponse) GetChanges() *Changes {
+	if x != nil {
+		if x, ok := x.Message.(*FollowResponse_Changes); ok {
+			return x.Changes
+		}
+	}
+	return nil
+}
+
+func (x *FollowResponse) GetProfile() *Profile {
+	if x != nil {
+		if x, ok := x.Message.(*FollowResponse_Profile); ok {
+			return x.Profile
+		}
+	}
+	return nil
+}
+
+type isFollowResponse_Message interface {
+	isFollowResponse_Message()
+}
+
+type FollowResponse_Snapshot struct {
+	Snapshot *Snapshot `protobuf:"bytes,3,opt,name=snapshot,proto3,oneof"`
+}
+
+type FollowResponse_Changes struct {
+	Changes *Changes `protobuf:"bytes,4,opt,name=changes,proto3,oneof"`
+}
+
+type FollowResponse_Profile struct {
+	Profile *Profile `protobuf:"bytes,5,opt,name=profile,proto3,oneof"`
+}
+
+func (*FollowResponse_Snapshot) isFollowResponse_Message() {}
+
+func (*FollowResponse_Changes) isFollowResponse_Message() {}
+
+func (*FollowResponse_Profile) isFollowResponse_Message() {}
+
+// Snapshot is a part of what is held, parents before children.
+type Snapshot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Blocks        []*Block               `protobuf:"bytes,1,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	First         bool                   `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
+	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Snapshot) Reset() {
+	*x = Snapshot{}
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshot) ProtoMessage() {}
+
+func (x *Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
+func (*Snapshot) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Snapshot) GetBlocks() []*Block {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+func (x *Snapshot) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
+}
+
+func (x *Snapshot) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+// Changes in the order in which the engine made them.
+type Changes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []*Change              `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Changes) Reset() {
+	*x = Changes{}
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Changes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Changes) ProtoMessage() {}
+
+func (x *Changes) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Changes.ProtoReflect.Descriptor instead.
+func (*Changes) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Changes) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type Change struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*Change_Stored
+	//	*Change_Removed
+	//	*Change_Cleared
+	Change        isChange_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Change) GetChange() isChange_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *Change) GetStored() *Block {
+	if x != nil {
+		if x, ok := x.Change.(*Change_Stored); ok {
+			return x.Stored
+		}
+	}
+	return nil
+}
+
+func (x *Change) GetRemoved() *Removed {
+	if x != nil {
+		if x, ok := x.Change.(*Change_Removed); ok {
+			return x.Removed
+		}
+	}
+	return nil
+}
+
+func (x *Change) GetCleared() *Cleared {
+	if x != nil {
+		if x, ok := x.Change.(*Change_Cleared); ok {
+			return x.Cleared
+		}
+	}
+	return nil
+}
+
+type isChange_Change interface {
+	isChange_Change()
+}
+
+type Change_Stored struct {
+	Stored *Block `protobuf:"bytes,1,opt,name=stored,proto3,oneof"`
+}
+
+type Change_Removed struct {
+	// A key, from one tier.
+	Removed *Removed `protobuf:"bytes,2,opt,name=removed,proto3,oneof"`
+}
+
+type Change_Cleared struct {
+	// All of a data-parallel rank.
+	Cleared *Cleared `protobuf:"bytes,3,opt,name=cleared,proto3,oneof"`
+}
+
+func (*Change_Stored) isChange_Change() {}
+
+func (*Change_Removed) isChange_Change() {}
+
+func (*Change_Cleared) isChange_Change() {}
+
+// Block is a piece of a prompt that the engine holds.
+type Block struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names it within the epoch of this worker, and the block before it; parent 0: the first one.
+	Key    uint64 `protobuf:"varint,1,opt,name=key,proto3" json:"key,omitempty"`
+	Parent uint64 `protobuf:"varint,2,opt,name=parent,proto3" json:"parent,omitempty"`
+	// How many bytes it stands for, and their xxh3-64 with the seed.
+	Length uint32 `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	Hash   uint64 `protobuf:"varint,4,opt,name=hash,proto3" json:"hash,omitempty"`
+	Tier   Tier   `protobuf:"varint,5,opt,name=tier,proto3,enum=spokegate.worker.v1.Tier" json:"tier,omitempty"`
+	// Data-parallel rank.
+	Rank uint32 `protobuf:"varint,6,opt,name=rank,proto3" json:"rank,omitempty"`
+	// What a prompt must share to share the block (LoRA, cache salt, hashes of images), hashed; 0: nothing beyond the model. Only
+	// in a first block.
+	Root uint64 `protobuf:"varint,7,opt,name=root,proto3" json:"root,omitempty"`
+	// Tokens in it.
+	Tokens        uint32 `protobuf:"varint,8,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Block) Reset() {
+	*x = Block{}
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Block) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Block) ProtoMessage() {}
+
+func (x *Block) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Block.ProtoReflect.Descriptor instead.
+func (*Block) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Block) GetKey() uint64 {
+	if x != nil {
+		return x.Key
+	}
+	return 0
+}
+
+func (x *Block) GetParent() uint64 {
+	if x != nil {
+		return x.Parent
+	}
+	return 0
+}
+
+func (x *Block) GetLength() uint32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *Block) GetHash() uint64 {
+	if x != nil {
+		return x.Hash
+	}
+	return 0
+}
+
+func (x *Block) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+func (x *Block) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *Block) GetRoot() uint64 {
+	if x != nil {
+		return x.Root
+	}
+	return 0
+}
+
+func (x *Block) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+type Removed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           uint64                 `protobuf:"varint,1,opt,name=key,proto3" json:"key,omitempty"`
+	Tier          Tier                   `protobuf:"varint,2,opt,name=tier,proto3,enum=spokegate.worker.v1.Tier" json:"tier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Removed) Reset() {
+	*x = Removed{}
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Removed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Removed) ProtoMessage() {}
+
+func (x *Removed) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Removed.ProtoReflect.Descriptor instead.
+func (*Removed) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Removed) GetKey() uint64 {
+	if x != nil {
+		return x.Key
+	}
+	return 0
+}
+
+func (x *Removed) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+type Cleared struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rank          uint32                 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cleared) Reset() {
+	*x = Cleared{}
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cleared) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cleared) ProtoMessage() {}
+
+func (x *Cleared) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cleared.ProtoReflect.Descriptor instead.
+func (*Cleared) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Cleared) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+// Profile is what a picker must do to a prompt as the engine's tokenizer does, and what is known of the announcement.
+type Profile struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Mode      Profile_Mode           `protobuf:"varint,1,opt,name=mode,proto3,enum=spokegate.worker.v1.Profile_Mode" json:"mode,omitempty"`
+	Reason    string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	BlockSize uint32                 `protobuf:"varint,3,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"` // tokens
+	// Jinja source; empty: the model has none.
+	ChatTemplate string `protobuf:"bytes,4,opt,name=chat_template,json=chatTemplate,proto3" json:"chat_template,omitempty"`
+	// "", "nfc", or another of tokenizer.json's that the picker may not know.
+	Normalizer string `protobuf:"bytes,5,opt,name=normalizer,proto3" json:"normalizer,omitempty"`
+	// A space at the start of each segment between added tokens.
+	DummyPrefix bool `protobuf:"varint,6,opt,name=dummy_prefix,json=dummyPrefix,proto3" json:"dummy_prefix,omitempty"`
+	// U+2581 stands for a space.
+	Metaspace bool   `protobuf:"varint,7,opt,name=metaspace,proto3" json:"metaspace,omitempty"`
+	BosToken  string `protobuf:"bytes,8,opt,name=bos_token,json=bosToken,proto3" json:"bos_token,omitempty"`
+	EosToken  string `protobuf:"bytes,9,opt,name=eos_token,json=eosToken,proto3" json:"eos_token,omitempty"`
+	// The tokenizer puts bos before the text by itself.
+	AddsBos       bool          `protobuf:"varint,10,opt,name=adds_bos,json=addsBos,proto3" json:"adds_bos,omitempty"`
+	AddedTokens   []*AddedToken `protobuf:"bytes,11,rep,name=added_tokens,json=addedTokens,proto3" json:"added_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Profile) Reset() {
+	*x = Profile{}
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Profile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Profile) ProtoMessage() {}
+
+func (x *Profile) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Profile.ProtoReflect.Descriptor instead.
+func (*Profile) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Profile) GetMode() Profile_Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Profile_MODE_UNSPECIFIED
+}
+
+func (x *Profile) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Profile) GetBlockSize() uint32 {
+	if x != nil {
+		return x.BlockSize
+	}
+	return 0
+}
+
+func (x *Profile) GetChatTemplate() string {
+	if x != nil {
+		return x.ChatTemplate
+	}
+	return ""
+}
+
+func (x *Profile) GetNormalizer() string {
+	if x != nil {
+		return x.Normalizer
+	}
+	return ""
+}
+
+func (x *Profile) GetDummyPrefix() bool {
+	if x != nil {
+		return x.DummyPrefix
+	}
+	return false
+}
+
+func (x *Profile) GetMetaspace() bool {
+	if x != nil {
+		return x.Metaspace
+	}
+	return false
+}
+
+func (x *Profile) GetBosToken() string {
+	if x != nil {
+		return x.BosToken
+	}
+	return ""
+}
+
+func (x *Profile) GetEosToken() string {
+	if x != nil {
+		return x.EosToken
+	}
+	return ""
+}
+
+func (x *Profile) GetAddsBos() bool {
+	if x != nil {
+		return x.AddsBos
+	}
+	return false
+}
+
+func (x *Profile) GetAddedTokens() []*AddedToken {
+	if x != nil {
+		return x.AddedTokens
+	}
+	return nil
+}
+
+type AddedToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Content       string                 `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
+	Lstrip        bool                   `protobuf:"varint,2,opt,name=lstrip,proto3" json:"lstrip,omitempty"`
+	Rstrip        bool                   `protobuf:"varint,3,opt,name=rstrip,proto3" json:"rstrip,omitempty"`
+	Normalized    bool                   `protobuf:"varint,4,opt,name=normalized,proto3" json:"normalized,omitempty"`
+	SingleWord    bool                   `protobuf:"varint,5,opt,name=single_word,json=singleWord,proto3" json:"single_word,omitempty"`
+	Special       bool                   `protobuf:"varint,6,opt,name=special,proto3" json:"special,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddedToken) Reset() {
+	*x = AddedToken{}
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddedToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddedToken) ProtoMessage() {}
+
+func (x *AddedToken) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddedToken.ProtoReflect.Descriptor instead.
+func (*AddedToken) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AddedToken) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+func (x *AddedToken) GetLstrip() bool {
+	if x != nil {
+		return x.Lstrip
+	}
+	return false
+}
+
+func (x *AddedToken) GetRstrip() bool {
+	if x != nil {
+		return x.Rstrip
+	}
+	return false
+}
+
+func (x *AddedToken) GetNormalized() bool {
+	if x != nil {
+		return x.Normalized
+	}
+	return false
+}
+
+func (x *AddedToken) GetSingleWord() bool {
+	if x != nil {
+		return x.SingleWord
+	}
+	return false
+}
+
+func (x *AddedToken) GetSpecial() bool {
+	if x != nil {
+		return x.Special
+	}
+	return false
+}
+
 var File_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_worker_v1_worker_proto_rawDesc = "" +
@@ -590,7 +1605,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\vJoinRequest\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1a.spokegate.worker.v1.HelloH\x00R\x05hello\x125\n" +
 	"\x06status\x18\x02 \x01(\v2\x1b.spokegate.worker.v1.StatusH\x00R\x06statusB\t\n" +
-	"\amessage\"\xba\x01\n" +
+	"\amessage\"\xfb\x01\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x18\n" +
@@ -599,35 +1614,119 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\x1d\n" +
 	"\n" +
 	"block_size\x18\x06 \x01(\rR\tblockSize\x12\x16\n" +
-	"\x06blocks\x18\a \x01(\x04R\x06blocks\"l\n" +
+	"\x06blocks\x18\a \x01(\x04R\x06blocks\x12%\n" +
+	"\x0eblocks_address\x18\b \x01(\tR\rblocksAddress\x12\x18\n" +
+	"\aversion\x18\t \x01(\tR\aversion\"\xb7\x01\n" +
 	"\x06Status\x120\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1a.spokegate.worker.v1.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
-	"\arunning\x18\x03 \x01(\rR\arunning\"\x8a\x01\n" +
+	"\arunning\x18\x03 \x01(\rR\arunning\x12\x1a\n" +
+	"\bdegraded\x18\x04 \x03(\tR\bdegraded\x12-\n" +
+	"\x04load\x18\x05 \x01(\v2\x19.spokegate.worker.v1.LoadR\x04load\"\x8c\x01\n" +
+	"\x04Load\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\rR\arunning\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\x12.\n" +
+	"\x13cache_used_permille\x18\x03 \x01(\rR\x11cacheUsedPermille\x12 \n" +
+	"\vpreemptions\x18\x04 \x01(\x04R\vpreemptions\"\x8a\x01\n" +
 	"\fJoinResponse\x128\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1c.spokegate.worker.v1.WelcomeH\x00R\awelcome\x125\n" +
 	"\x06cancel\x18\x02 \x01(\v2\x1b.spokegate.worker.v1.CancelH\x00R\x06cancelB\t\n" +
 	"\amessage\">\n" +
 	"\x06Cancel\x12\x1c\n" +
 	"\tadmission\x18\x01 \x01(\tR\tadmission\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"j\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x87\x01\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04door\x18\x01 \x01(\tR\x04door\x12\x17\n" +
 	"\abeat_ms\x18\x03 \x01(\rR\x06beatMs\x12,\n" +
-	"\x04keys\x18\x04 \x03(\v2\x18.spokegate.worker.v1.KeyR\x04keysJ\x04\b\x02\x10\x03\"4\n" +
+	"\x04keys\x18\x04 \x03(\v2\x18.spokegate.worker.v1.KeyR\x04keys\x12\x1b\n" +
+	"\thash_seed\x18\x05 \x01(\x04R\bhashSeedJ\x04\b\x02\x10\x03\"4\n" +
 	"\x03Key\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
-	"public_key\x18\x02 \x01(\fR\tpublicKey*|\n" +
+	"public_key\x18\x02 \x01(\fR\tpublicKey\"A\n" +
+	"\rFollowRequest\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xfe\x01\n" +
+	"\x0eFollowResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12;\n" +
+	"\bsnapshot\x18\x03 \x01(\v2\x1d.spokegate.worker.v1.SnapshotH\x00R\bsnapshot\x128\n" +
+	"\achanges\x18\x04 \x01(\v2\x1c.spokegate.worker.v1.ChangesH\x00R\achanges\x128\n" +
+	"\aprofile\x18\x05 \x01(\v2\x1c.spokegate.worker.v1.ProfileH\x00R\aprofileB\t\n" +
+	"\amessage\"h\n" +
+	"\bSnapshot\x122\n" +
+	"\x06blocks\x18\x01 \x03(\v2\x1a.spokegate.worker.v1.BlockR\x06blocks\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\bR\x05first\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\"@\n" +
+	"\aChanges\x125\n" +
+	"\achanges\x18\x01 \x03(\v2\x1b.spokegate.worker.v1.ChangeR\achanges\"\xbc\x01\n" +
+	"\x06Change\x124\n" +
+	"\x06stored\x18\x01 \x01(\v2\x1a.spokegate.worker.v1.BlockH\x00R\x06stored\x128\n" +
+	"\aremoved\x18\x02 \x01(\v2\x1c.spokegate.worker.v1.RemovedH\x00R\aremoved\x128\n" +
+	"\acleared\x18\x03 \x01(\v2\x1c.spokegate.worker.v1.ClearedH\x00R\aclearedB\b\n" +
+	"\x06change\"\xcc\x01\n" +
+	"\x05Block\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x16\n" +
+	"\x06parent\x18\x02 \x01(\x04R\x06parent\x12\x16\n" +
+	"\x06length\x18\x03 \x01(\rR\x06length\x12\x12\n" +
+	"\x04hash\x18\x04 \x01(\x04R\x04hash\x12-\n" +
+	"\x04tier\x18\x05 \x01(\x0e2\x19.spokegate.worker.v1.TierR\x04tier\x12\x12\n" +
+	"\x04rank\x18\x06 \x01(\rR\x04rank\x12\x12\n" +
+	"\x04root\x18\a \x01(\x04R\x04root\x12\x16\n" +
+	"\x06tokens\x18\b \x01(\rR\x06tokens\"J\n" +
+	"\aRemoved\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12-\n" +
+	"\x04tier\x18\x02 \x01(\x0e2\x19.spokegate.worker.v1.TierR\x04tier\"\x1d\n" +
+	"\aCleared\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\rR\x04rank\"\xdb\x03\n" +
+	"\aProfile\x125\n" +
+	"\x04mode\x18\x01 \x01(\x0e2!.spokegate.worker.v1.Profile.ModeR\x04mode\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"block_size\x18\x03 \x01(\rR\tblockSize\x12#\n" +
+	"\rchat_template\x18\x04 \x01(\tR\fchatTemplate\x12\x1e\n" +
+	"\n" +
+	"normalizer\x18\x05 \x01(\tR\n" +
+	"normalizer\x12!\n" +
+	"\fdummy_prefix\x18\x06 \x01(\bR\vdummyPrefix\x12\x1c\n" +
+	"\tmetaspace\x18\a \x01(\bR\tmetaspace\x12\x1b\n" +
+	"\tbos_token\x18\b \x01(\tR\bbosToken\x12\x1b\n" +
+	"\teos_token\x18\t \x01(\tR\beosToken\x12\x19\n" +
+	"\badds_bos\x18\n" +
+	" \x01(\bR\aaddsBos\x12B\n" +
+	"\fadded_tokens\x18\v \x03(\v2\x1f.spokegate.worker.v1.AddedTokenR\vaddedTokens\"C\n" +
+	"\x04Mode\x12\x14\n" +
+	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fMODE_INDEXED\x10\x01\x12\x13\n" +
+	"\x0fMODE_PREDICTIVE\x10\x02\"\xb1\x01\n" +
+	"\n" +
+	"AddedToken\x12\x18\n" +
+	"\acontent\x18\x01 \x01(\tR\acontent\x12\x16\n" +
+	"\x06lstrip\x18\x02 \x01(\bR\x06lstrip\x12\x16\n" +
+	"\x06rstrip\x18\x03 \x01(\bR\x06rstrip\x12\x1e\n" +
+	"\n" +
+	"normalized\x18\x04 \x01(\bR\n" +
+	"normalized\x12\x1f\n" +
+	"\vsingle_word\x18\x05 \x01(\bR\n" +
+	"singleWord\x12\x18\n" +
+	"\aspecial\x18\x06 \x01(\bR\aspecial*|\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSTATE_STARTING\x10\x01\x12\x0f\n" +
 	"\vSTATE_READY\x10\x02\x12\x12\n" +
 	"\x0eSTATE_DRAINING\x10\x03\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x04\x12\x10\n" +
-	"\fSTATE_FAILED\x10\x052X\n" +
+	"\fSTATE_FAILED\x10\x05*\\\n" +
+	"\x04Tier\x12\x14\n" +
+	"\x10TIER_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vTIER_DEVICE\x10\x01\x12\r\n" +
+	"\tTIER_HOST\x10\x02\x12\r\n" +
+	"\tTIER_DISK\x10\x03\x12\x0f\n" +
+	"\vTIER_SHARED\x10\x042X\n" +
 	"\x05Fleet\x12O\n" +
-	"\x04Join\x12 .spokegate.worker.v1.JoinRequest\x1a!.spokegate.worker.v1.JoinResponse(\x010\x01B7Z5github.com/spokegate/spokegate/api/worker/v1;workerv1b\x06proto3"
+	"\x04Join\x12 .spokegate.worker.v1.JoinRequest\x1a!.spokegate.worker.v1.JoinResponse(\x010\x012]\n" +
+	"\x06Blocks\x12S\n" +
+	"\x06Follow\x12\".spokegate.worker.v1.FollowRequest\x1a#.spokegate.worker.v1.FollowResponse0\x01B7Z5github.com/spokegate/spokegate/api/worker/v1;workerv1b\x06proto3"
 
 var (
 	file_worker_v1_worker_proto_rawDescOnce sync.Once
@@ -641,32 +1740,60 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_worker_v1_worker_proto_rawDescData
 }
 
-var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_worker_v1_worker_proto_goTypes = []any{
-	(State)(0),           // 0: spokegate.worker.v1.State
-	(*JoinRequest)(nil),  // 1: spokegate.worker.v1.JoinRequest
-	(*Hello)(nil),        // 2: spokegate.worker.v1.Hello
-	(*Status)(nil),       // 3: spokegate.worker.v1.Status
-	(*JoinResponse)(nil), // 4: spokegate.worker.v1.JoinResponse
-	(*Cancel)(nil),       // 5: spokegate.worker.v1.Cancel
-	(*Welcome)(nil),      // 6: spokegate.worker.v1.Welcome
-	(*Key)(nil),          // 7: spokegate.worker.v1.Key
+	(State)(0),             // 0: spokegate.worker.v1.State
+	(Tier)(0),              // 1: spokegate.worker.v1.Tier
+	(Profile_Mode)(0),      // 2: spokegate.worker.v1.Profile.Mode
+	(*JoinRequest)(nil),    // 3: spokegate.worker.v1.JoinRequest
+	(*Hello)(nil),          // 4: spokegate.worker.v1.Hello
+	(*Status)(nil),         // 5: spokegate.worker.v1.Status
+	(*Load)(nil),           // 6: spokegate.worker.v1.Load
+	(*JoinResponse)(nil),   // 7: spokegate.worker.v1.JoinResponse
+	(*Cancel)(nil),         // 8: spokegate.worker.v1.Cancel
+	(*Welcome)(nil),        // 9: spokegate.worker.v1.Welcome
+	(*Key)(nil),            // 10: spokegate.worker.v1.Key
+	(*FollowRequest)(nil),  // 11: spokegate.worker.v1.FollowRequest
+	(*FollowResponse)(nil), // 12: spokegate.worker.v1.FollowResponse
+	(*Snapshot)(nil),       // 13: spokegate.worker.v1.Snapshot
+	(*Changes)(nil),        // 14: spokegate.worker.v1.Changes
+	(*Change)(nil),         // 15: spokegate.worker.v1.Change
+	(*Block)(nil),          // 16: spokegate.worker.v1.Block
+	(*Removed)(nil),        // 17: spokegate.worker.v1.Removed
+	(*Cleared)(nil),        // 18: spokegate.worker.v1.Cleared
+	(*Profile)(nil),        // 19: spokegate.worker.v1.Profile
+	(*AddedToken)(nil),     // 20: spokegate.worker.v1.AddedToken
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
-	2, // 0: spokegate.worker.v1.JoinRequest.hello:type_name -> spokegate.worker.v1.Hello
-	3, // 1: spokegate.worker.v1.JoinRequest.status:type_name -> spokegate.worker.v1.Status
-	0, // 2: spokegate.worker.v1.Status.state:type_name -> spokegate.worker.v1.State
-	6, // 3: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
-	5, // 4: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
-	7, // 5: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
-	1, // 6: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
-	4, // 7: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	4,  // 0: spokegate.worker.v1.JoinRequest.hello:type_name -> spokegate.worker.v1.Hello
+	5,  // 1: spokegate.worker.v1.JoinRequest.status:type_name -> spokegate.worker.v1.Status
+	0,  // 2: spokegate.worker.v1.Status.state:type_name -> spokegate.worker.v1.State
+	6,  // 3: spokegate.worker.v1.Status.load:type_name -> spokegate.worker.v1.Load
+	9,  // 4: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
+	8,  // 5: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
+	10, // 6: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
+	13, // 7: spokegate.worker.v1.FollowResponse.snapshot:type_name -> spokegate.worker.v1.Snapshot
+	14, // 8: spokegate.worker.v1.FollowResponse.changes:type_name -> spokegate.worker.v1.Changes
+	19, // 9: spokegate.worker.v1.FollowResponse.profile:type_name -> spokegate.worker.v1.Profile
+	16, // 10: spokegate.worker.v1.Snapshot.blocks:type_name -> spokegate.worker.v1.Block
+	15, // 11: spokegate.worker.v1.Changes.changes:type_name -> spokegate.worker.v1.Change
+	16, // 12: spokegate.worker.v1.Change.stored:type_name -> spokegate.worker.v1.Block
+	17, // 13: spokegate.worker.v1.Change.removed:type_name -> spokegate.worker.v1.Removed
+	18, // 14: spokegate.worker.v1.Change.cleared:type_name -> spokegate.worker.v1.Cleared
+	1,  // 15: spokegate.worker.v1.Block.tier:type_name -> spokegate.worker.v1.Tier
+	1,  // 16: spokegate.worker.v1.Removed.tier:type_name -> spokegate.worker.v1.Tier
+	2,  // 17: spokegate.worker.v1.Profile.mode:type_name -> spokegate.worker.v1.Profile.Mode
+	20, // 18: spokegate.worker.v1.Profile.added_tokens:type_name -> spokegate.worker.v1.AddedToken
+	3,  // 19: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
+	11, // 20: spokegate.worker.v1.Blocks.Follow:input_type -> spokegate.worker.v1.FollowRequest
+	7,  // 21: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
+	12, // 22: spokegate.worker.v1.Blocks.Follow:output_type -> spokegate.worker.v1.FollowResponse
+	21, // [21:23] is the sub-list for method output_type
+	19, // [19:21] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -678,19 +1805,29 @@ func file_worker_v1_worker_proto_init() {
 		(*JoinRequest_Hello)(nil),
 		(*JoinRequest_Status)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[3].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[4].OneofWrappers = []any{
 		(*JoinResponse_Welcome)(nil),
 		(*JoinResponse_Cancel)(nil),
+	}
+	file_worker_v1_worker_proto_msgTypes[9].OneofWrappers = []any{
+		(*FollowResponse_Snapshot)(nil),
+		(*FollowResponse_Changes)(nil),
+		(*FollowResponse_Profile)(nil),
+	}
+	file_worker_v1_worker_proto_msgTypes[12].OneofWrappers = []any{
+		(*Change_Stored)(nil),
+		(*Change_Removed)(nil),
+		(*Change_Cleared)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   7,
+			NumEnums:      3,
+			NumMessages:   18,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_worker_v1_worker_proto_goTypes,
 		DependencyIndexes: file_worker_v1_worker_proto_depIdxs,

@@ -129,3 +129,118 @@ var Fleet_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "worker/v1/worker.proto",
 }
+
+const (
+	Blocks_Follow_FullMethodName = "/spokegate.worker.v1.Blocks/Follow"
+)
+
+// BlocksClient is the client API for Blocks service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Blocks is served by a shim, to the pickers of its spoke, with the same credentials as Fleet. It announces which KV blocks
+// the engine holds as the bytes that they stand for, hashed with the spoke's seed: never as tokens or text.
+type BlocksClient interface {
+	// Follow sends a Snapshot in parts, then Changes for as long as both live. A picker that reads too slowly, or asks for what
+	// is not kept any more, gets a Snapshot again: from the first part of one, all that was sent before is void.
+	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
+}
+
+type blocksClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewBlocksClient(cc grpc.ClientConnInterface) BlocksClient {
+	return &blocksClient{cc}
+}
+
+func (c *blocksClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Blocks_ServiceDesc.Streams[0], Blocks_Follow_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowRequest, FollowResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Blocks_FollowClient = grpc.ServerStreamingClient[FollowResponse]
+
+// BlocksServer is the server API for Blocks service.
+// All implementations must embed UnimplementedBlocksServer
+// for forward compatibility.
+//
+// Blocks is served by a shim, to the pickers of its spoke, with the same credentials as Fleet. It announces which KV blocks
+// the engine holds as the bytes that they stand for, hashed with the spoke's seed: never as tokens or text.
+type BlocksServer interface {
+	// Follow sends a Snapshot in parts, then Changes for as long as both live. A picker that reads too slowly, or asks for what
+	// is not kept any more, gets a Snapshot again: from the first part of one, all that was sent before is void.
+	Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error
+	mustEmbedUnimplementedBlocksServer()
+}
+
+// UnimplementedBlocksServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedBlocksServer struct{}
+
+func (UnimplementedBlocksServer) Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error {
+	return status.Error(codes.Unimplemented, "method Follow not implemented")
+}
+func (UnimplementedBlocksServer) mustEmbedUnimplementedBlocksServer() {}
+func (UnimplementedBlocksServer) testEmbeddedByValue()                {}
+
+// UnsafeBlocksServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to BlocksServer will
+// result in compilation errors.
+type UnsafeBlocksServer interface {
+	mustEmbedUnimplementedBlocksServer()
+}
+
+func RegisterBlocksServer(s grpc.ServiceRegistrar, srv BlocksServer) {
+	// If the following call panics, it indicates UnimplementedBlocksServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Blocks_ServiceDesc, srv)
+}
+
+func _Blocks_Follow_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(BlocksServer).Follow(m, &grpc.GenericServerStream[FollowRequest, FollowResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Blocks_FollowServer = grpc.ServerStreamingServer[FollowResponse]
+
+// Blocks_ServiceDesc is the grpc.ServiceDesc for Blocks service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Blocks_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "spokegate.worker.v1.Blocks",
+	HandlerType: (*BlocksServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Follow",
+			Handler:       _Blocks_Follow_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "worker/v1/worker.proto",
+}

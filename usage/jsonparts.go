@@ -1,0 +1,68 @@
+package usage
+
+import usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+
+// The parts of a record that are objects of their own. An absent one is null.
+
+func (o *object) checkpoint(c *usagev1.Checkpoint) {
+	if c == nil {
+		o.null("checkpoint")
+		return
+	}
+	in := o.open("checkpoint")
+	in.uint("epoch", c.Epoch)
+	in.uint("sequence", c.Sequence)
+	in.uint("count", c.Count)
+	in.str("digest", c.Digest)
+	in.bool("closing", c.Closing)
+	in.str("public_key", c.PublicKey)
+	in.str("signature", c.Signature)
+	o.close(in)
+}
+
+func (o *object) price(p *usagev1.Price) {
+	if p == nil {
+		o.null("price")
+		return
+	}
+	in := o.open("price")
+	in.str("currency", p.Currency)
+	in.int("input", p.Input)
+	in.int("cached", p.Cached)
+	in.int("output", p.Output)
+	o.close(in)
+}
+
+func (o *object) engine(c *usagev1.EngineCounters) {
+	if c == nil {
+		o.null("engine")
+		return
+	}
+	in := o.open("engine")
+	in.str("moment", c.Moment)
+	in.optional("prompt_tokens", c.PromptTokens)
+	in.optional("completion_tokens", c.CompletionTokens)
+	o.close(in)
+}
+
+func (o *object) rejection(r *usagev1.Rejection) {
+	if r == nil {
+		o.null("rejection")
+		return
+	}
+	in := o.open("rejection")
+	in.str("code", r.Code)
+	in.str("limit", r.Limit)
+	in.uint("count", r.Count)
+	o.close(in)
+}
+
+// open begins an object inside; close ends it.
+func (o *object) open(name string) object {
+	o.name(name)
+	return object{b: append(o.b, '{')}
+}
+
+func (o *object) close(in object) { o.b = append(in.b, '}') }
+
+func (o *object) int(name string, v int64) { o.optional(name, &v) }
