@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,12 @@ type Config struct {
 	Listen string
 	// Advertise is the ip:port told to the doors; empty: the address listened on, which then must not be unspecified.
 	Advertise string
+	// TLS is what the listener speaks, with HTTP/1.1 and HTTP/2; nil: neither is encrypted. Certificates that change go into
+	// its GetConfigForClient.
+	TLS *tls.Config
+	// PeerTLS is how other workers are reached, for the prefill leg; nil: they do not encrypt. A peer is known by its ip:port
+	// alone, so whom to trust is for its VerifyConnection.
+	PeerTLS *tls.Config
 	// Doors are the gRPC targets of the doors to join: host:port or unix:PATH. At least one.
 	Doors []string
 	// JoinToken is the spoke's secret for joining.

@@ -76,7 +76,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	server := w.server()
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(w.listener) }()
+	go func() { served <- w.serve(server) }()
 	var engines, doors sync.WaitGroup
 	engines.Go(func() { w.cfg.Engine.Run(engine, w.log, w.tell) })
 	for _, target := range w.cfg.Doors {
@@ -161,13 +161,22 @@ func (w *Worker) door(target string) *door {
 	}}
 }
 
-// server speaks HTTP/1.1 and h2c. Nothing bounds how long a response takes; a request's body is bounded where it is read.
+// serve takes connections until the server is shut.
+func (w *Worker) serve(server *http.Server) error {
+	if w.cfg.TLS != nil {
+		return server.ServeTLS(w.listener, "", "")
+	}
+	return server.Serve(w.listener)
+}
+
+// server speaks HTTP/1.1 and HTTP/2, encrypted or not. Nothing bounds how long a response takes; a request's body is bounded where it is read.
 func (w *Worker) server() *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(w.cfg.TLS == nil)
 	return &http.Server{
-		Handler: w, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4096},
+		Handler: w, TLSConfig: w.cfg.TLS.Clone(), Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4096},
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Hour, // Envoy closes an idle connection after 30 s: it is to be the one that does
 		MaxHeaderBytes:    64 << 10,
