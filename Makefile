@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: run test build envoy redis kafka lint unit race e2e fuzz generate bench load clean
+.PHONY: run test build envoy redis kafka vllm lint unit race e2e fuzz generate bench load clean
 
 run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -39,6 +39,9 @@ redis: ## The real Redis, for the tests.
 
 kafka: ## The real Kafka, for the tests.
 	@test/setup/kafka.sh
+
+vllm: ## The real vLLM on CPU, and a tiny model for it.
+	@test/setup/vllm.sh
 
 $(PYTHON): test/clients/requirements.txt
 	$(call say,installing the Python clients for the tests)
