@@ -16,7 +16,17 @@ import (
 // Compile checks a set whole, wherever it came from, and builds the look-up. now is when it is taken up. An error is
 // [Problems]. The snapshot shares nothing with the set.
 func Compile(set *policyv1.Set, now time.Time) (*Snapshot, error) {
-	c := checker{}
+	return compile(set, now, checker{})
+}
+
+// CompileKept is Compile for a set that was in force before, under this release or an earlier one. What is sound and only of
+// no use, a limit of tokens that lets no request without max_tokens pass, is refused when it is new and goes on when it was
+// there: a release that has learned to refuse it must not leave a door without a policy.
+func CompileKept(set *policyv1.Set, now time.Time) (*Snapshot, error) {
+	return compile(set, now, checker{kept: true})
+}
+
+func compile(set *policyv1.Set, now time.Time, c checker) (*Snapshot, error) {
 	c.shards(set)
 	c.set(set, Keys(set))
 	c.revision(set)
@@ -93,7 +103,7 @@ func (b *builder) build(set *policyv1.Set) {
 func (b *builder) model(m *policyv1.Model, platform *policyv1.Tokens) *Model {
 	out := &Model{
 		Name: m.GetName(), Endpoint: b.endpointOf[m.GetEndpoint()], EngineName: m.GetEngineName(),
-		Tokens: tokensOf(platform, m.GetTokens()),
+		Tokens: tokensOf(platform, m.GetTokens()), Price: compilePrice(m.GetPrice()),
 		limits: compileLimits(ModelLevel, m.GetName(), m.GetLimits()),
 	}
 	if out.EngineName == "" && out.Endpoint != nil {

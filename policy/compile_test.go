@@ -65,6 +65,9 @@ func may(s *Snapshot, id string) string {
 		for _, m := range s.Models(k) {
 			if len(m.Targets) == 0 {
 				fmt.Fprintf(&b, "%s on %s, in the engine %s, tokens %+v\n", m.Name, m.Endpoint.Name, m.EngineName, m.Tokens)
+				if m.Price != nil {
+					fmt.Fprintf(&b, "  costs %s %v, cached %v, output %v\n", m.Price.Currency, m.Price.Input, m.Price.Cached, m.Price.Output)
+				}
 				b.WriteString(met(s.Limits(k, m, m)))
 			}
 			for _, target := range m.Targets {

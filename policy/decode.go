@@ -33,6 +33,8 @@ func (d *decoder) value(n *node, path, form string, v reflect.Value) {
 		d.float(n, path, v)
 	case *uint32, *uint64:
 		d.whole(n, path, v)
+	case *Micros:
+		d.micros(n, path, v)
 	case map[string]string:
 		d.texts(n, path, v)
 	default:
@@ -99,6 +101,20 @@ func (d *decoder) whole(n *node, path string, v reflect.Value) {
 		return
 	}
 	w.SetUint(u)
+}
+
+// micros takes text too, and goes by what is written: a floating-point number has no exact tenth.
+func (d *decoder) micros(n *node, path string, v reflect.Value) {
+	var m Micros
+	v.Set(reflect.ValueOf(&m))
+	if n.kind != text && !d.expect(n, path, number) {
+		return
+	}
+	read, ok := ParseMicros(n.text)
+	if !ok {
+		d.add(n.line, n.col, path, wantMicros)
+	}
+	m = read
 }
 
 // texts decodes a mapping whose keys are the user's own.

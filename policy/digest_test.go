@@ -54,6 +54,12 @@ func TestDigestSeesEachChange(t *testing.T) {
 		"a target's weight": func(s *policyv1.Set) {
 			s.Models[0].Targets = append(s.Models[0].Targets, &policyv1.Target{Model: "m0", Weight: proto.Uint32(1)})
 		},
+		"a price": func(s *policyv1.Set) {
+			s.Models[0].Price = &policyv1.Price{Currency: "USD", Input: proto.Int64(7), Output: proto.Int64(0)}
+		},
+		"a price of cached tokens": func(s *policyv1.Set) {
+			s.Models[0].Price = &policyv1.Price{Currency: "USD", Input: proto.Int64(7), Output: proto.Int64(0), Cached: proto.Int64(7)}
+		},
 		"a network":           func(s *policyv1.Set) { k := s.Keys[0].Keys[0]; k.Networks = append(k.Networks, "192.0.2.8") },
 		"a label":             func(s *policyv1.Set) { s.Keys[0].Keys[0].Labels = map[string]string{"x": "y"} },
 		"another label":       func(s *policyv1.Set) { s.Keys[0].Keys[0].Labels = map[string]string{"xy": ""} },

@@ -31,6 +31,16 @@ type ModelEntry struct {
 	Targets    []*TargetEntry `yaml:"targets" form:"filled" doc:"Makes it an alias: the models that its requests go to, by weight. None of them may be an alias."`
 	Limits     []*LimitEntry  `yaml:"limits" doc:"The platform's limits for requests by this name; of an alias, beside those of its targets."`
 	Tokens     *TokensEntry   `yaml:"tokens" doc:"How tokens of this model count; what is left out is as under platform."`
+	Price      *PriceEntry    `yaml:"price" doc:"What its tokens cost, for usage records. Nothing is decided by it."`
+}
+
+// PriceEntry is what a million tokens of a model cost. An amount may stand in quotes or without; it is read as it is written.
+// A request costs what the revision said that admitted it.
+type PriceEntry struct {
+	Currency string  `yaml:"currency" need:"yes" form:"currency" doc:"The code of ISO 4217, for example USD. Models may have different ones."`
+	Input    *Micros `yaml:"input" need:"yes" doc:"A million prompt tokens, for example \"1.25\"; up to 6 digits behind the point."`
+	Cached   *Micros `yaml:"cached" doc:"A million prompt tokens that the engine had in its cache. Default: as input."`
+	Output   *Micros `yaml:"output" need:"yes" doc:"A million tokens of answers; 0 for a model that makes none, of embeddings for example."`
 }
 
 // TargetEntry is one of the models that an alias stands for.

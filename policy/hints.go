@@ -24,6 +24,8 @@ var hints = func() map[string]string {
 		{"the addresses that a key may come from are called networks", []string{"ip", "ips", "allowed_ips", "allowed_networks", "cidr", "cidrs", "allow_from", "ip_allowlist"}},
 		{"words for records are called labels", []string{"tags", "metadata", "annotations"}},
 		{"how tokens are counted is said by tokens: {output_most: 1024, cached_weight: 1}", []string{"max_tokens", "max_output_tokens", "cached_tokens", "output_estimate"}},
+		{"what a model's tokens cost is price: {currency: USD, input: \"1.25\", cached: \"0.125\", output: \"10\"}, a million of them", []string{"prices", "pricing", "cost", "costs", "input_price", "output_price", "input_cost_per_token", "output_cost_per_token"}},
+		{"the price of cached prompt tokens is called cached", []string{"cached_input", "cache_read"}},
 		{"those who sign JWTs are called issuers, each with jwks_file or jwks_url", []string{"jwt", "oidc", "jwks", "jwks_uri", "providers"}},
 		{"the claim iss is called issuer", []string{"iss"}},
 		{"the claim aud is called audience", []string{"aud", "audiences"}},

@@ -18,7 +18,7 @@ func (p *parse) set(f *File) (*policyv1.Set, []*policyv1.Key) {
 	for _, e := range f.Models {
 		m := &policyv1.Model{
 			Name: e.Name, Endpoint: e.Endpoint, EngineName: e.EngineName, Targets: p.targets(e.Targets),
-			Tokens: p.tokens(e.Tokens), Limits: p.limits(e.Limits),
+			Tokens: p.tokens(e.Tokens), Price: p.price(e.Price), Limits: p.limits(e.Limits),
 		}
 		p.moved(m, e)
 		set.Models = append(set.Models, m)
@@ -73,6 +73,15 @@ func (p *parse) tokens(e *TokensEntry) *policyv1.Tokens {
 		return nil
 	}
 	m := &policyv1.Tokens{OutputMost: e.OutputMost, CachedWeight: e.CachedWeight}
+	p.moved(m, e)
+	return m
+}
+
+func (p *parse) price(e *PriceEntry) *policyv1.Price {
+	if e == nil {
+		return nil
+	}
+	m := &policyv1.Price{Currency: e.Currency, Input: (*int64)(e.Input), Cached: (*int64)(e.Cached), Output: (*int64)(e.Output)}
 	p.moved(m, e)
 	return m
 }

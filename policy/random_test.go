@@ -30,7 +30,7 @@ func randomSet(rnd *rand.Rand, n int) *policyv1.Set {
 		set.Endpoints = append(set.Endpoints, &policyv1.Endpoint{Name: fmt.Sprint("e", i)})
 	}
 	for _, name := range []string{"m0", "m1", "m10", "x"} {
-		m := &policyv1.Model{Name: name, Endpoint: fmt.Sprint("e", rnd.IntN(2)), Tokens: randomTokens(rnd), Limits: randomLimit(rnd, "")}
+		m := &policyv1.Model{Name: name, Endpoint: fmt.Sprint("e", rnd.IntN(2)), Tokens: randomTokens(rnd), Price: randomPrice(rnd), Limits: randomLimit(rnd, "")}
 		if rnd.IntN(3) == 0 {
 			m.EngineName = "lora/" + name
 		}
@@ -112,6 +112,22 @@ func randomTokens(rnd *rand.Rand) *policyv1.Tokens {
 		t.CachedWeight = proto.Float64(rnd.Float64())
 	}
 	return t
+}
+
+func randomPrice(rnd *rand.Rand) *policyv1.Price {
+	if rnd.IntN(3) == 0 {
+		return nil
+	}
+	p := &policyv1.Price{Currency: []string{"USD", "EUR", "JPY"}[rnd.IntN(3)], Input: randomAmount(rnd), Output: randomAmount(rnd)}
+	if rnd.IntN(2) == 0 {
+		p.Cached = randomAmount(rnd)
+	}
+	return p
+}
+
+// randomAmount has any number of digits.
+func randomAmount(rnd *rand.Rand) *int64 {
+	return proto.Int64(rnd.Int64N(int64(MaxPrice)+1) >> rnd.IntN(51))
 }
 
 func randomLimits(rnd *rand.Rand) []*policyv1.Limit {

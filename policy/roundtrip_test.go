@@ -73,7 +73,7 @@ func fileOf(set *policyv1.Set) *File {
 		f.Endpoints = append(f.Endpoints, &EndpointEntry{Name: e.Name})
 	}
 	for _, m := range set.Models {
-		e := &ModelEntry{Name: m.Name, Endpoint: m.Endpoint, EngineName: m.EngineName, Limits: limitEntries(m.Limits), Tokens: tokensEntry(m.Tokens)}
+		e := &ModelEntry{Name: m.Name, Endpoint: m.Endpoint, EngineName: m.EngineName, Limits: limitEntries(m.Limits), Tokens: tokensEntry(m.Tokens), Price: priceEntry(m.Price)}
 		for _, t := range m.Targets {
 			e.Targets = append(e.Targets, &TargetEntry{Model: t.Model, Weight: t.Weight})
 		}
@@ -109,8 +109,21 @@ func tokensEntry(t *policyv1.Tokens) *TokensEntry {
 	return &TokensEntry{OutputMost: t.OutputMost, CachedWeight: t.CachedWeight}
 }
 
+func priceEntry(p *policyv1.Price) *PriceEntry {
+	if p == nil {
+		return nil
+	}
+	return &PriceEntry{Currency: p.Currency, Input: (*Micros)(p.Input), Cached: (*Micros)(p.Cached), Output: (*Micros)(p.Output)}
+}
+
 // written is what the tags of a File's types make of a value, for JSON, which is YAML too. What is not given is left out.
 func written(v reflect.Value) any {
+	if m, is := v.Interface().(Micros); is {
+		if m%2 == 0 {
+			return json.Number(m.String()) // as it would stand without quotes
+		}
+		return m.String()
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		return written(v.Elem())

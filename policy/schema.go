@@ -102,6 +102,10 @@ func typeSchema(t reflect.Type, form string) object {
 			{"additionalProperties", typeSchema(t.Elem(), form)}}
 	case reflect.Bool:
 		return object{{"type", "boolean"}}
+	case reflect.Int64: // Micros: text, or a number
+		return object{{"anyOf", []object{
+			{{"type", "string"}, {"pattern", microsForm}}, {{"type", "number"}, {"minimum", 0}, {"maximum", int64(MaxPrice / microsInOne)}},
+		}}}
 	case reflect.Uint32, reflect.Uint64:
 		return append(object{{"type", "integer"}}, formSchema(form)...)
 	case reflect.Float64:
@@ -138,6 +142,8 @@ func formSchema(form string) object {
 		return object{{"pattern", "^https://."}}
 	case "revoke":
 		return object{{"enum", []string{"cut", "finish"}}}
+	case "currency":
+		return object{{"pattern", currencyForm}}
 	case "label":
 		return object{{"maxLength", MaxLabel}}
 	case "subject":

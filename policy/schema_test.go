@@ -90,18 +90,21 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		}
 	}
 	walk(&root, "{HOLE}", "")
-	if objects != 16 {
-		t.Errorf("walked %d objects of the schema, expected 16", objects)
+	if objects != 17 {
+		t.Errorf("walked %d objects of the schema, expected 17", objects)
 	}
 }
 
 // TestSchemaRequiresWhatTheDecoderRequires takes each required key out of a whole policy.
 func TestSchemaRequiresWhatTheDecoderRequires(t *testing.T) {
 	for _, tc := range []struct{ line, path string }{
-		{"models: [{name: m, endpoint: e}, {name: a, targets: [{model: m}]}]", "models"},
+		{"models: [{name: m, endpoint: e, price: {currency: USD, input: 1, output: 2}}, {name: a, targets: [{model: m}]}]", "models"},
 		{"endpoints: [{name: e}]", "endpoints"},
 		{"name: m, ", "models[0].name"},
-		{"endpoint: e", "models[m].endpoint"}, // or targets
+		{"endpoint: e, ", "models[m].endpoint"}, // or targets
+		{"currency: USD, ", "models[m].price.currency"},
+		{"input: 1, ", "models[m].price.input"},
+		{", output: 2", "models[m].price.output"},
 		{"model: m", "models[a].targets[0].model"},
 		{"name: e", "endpoints[0].name"},
 		{"name: t, ", "teams[0].name"},
@@ -114,7 +117,7 @@ func TestSchemaRequiresWhatTheDecoderRequires(t *testing.T) {
 		{"audience: y, ", "issuers[i].audience"},
 	} {
 		t.Run(tc.path, func(t *testing.T) {
-			whole := "models: [{name: m, endpoint: e}, {name: a, targets: [{model: m}]}]\nissuers: [{name: i, issuer: x, audience: y, jwks_file: /z}]\nendpoints: [{name: e}]\nteams: [{name: t, models: [m]}]\nkeys: [{id: k, team: t, sha256: " + hashA + "}]\n"
+			whole := "models: [{name: m, endpoint: e, price: {currency: USD, input: 1, output: 2}}, {name: a, targets: [{model: m}]}]\nissuers: [{name: i, issuer: x, audience: y, jwks_file: /z}]\nendpoints: [{name: e}]\nteams: [{name: t, models: [m]}]\nkeys: [{id: k, team: t, sha256: " + hashA + "}]\n"
 			problems := parseProblems(t, strings.Replace(whole, tc.line, "", 1))
 			if !slices.ContainsFunc(problems, func(p Problem) bool { return p.Path == tc.path && strings.Contains(p.Text, "is missing") }) {
 				t.Errorf("got %v", problems)
@@ -125,7 +128,7 @@ func TestSchemaRequiresWhatTheDecoderRequires(t *testing.T) {
 	for _, typ := range []reflect.Type{
 		reflect.TypeFor[File](), reflect.TypeFor[ModelEntry](), reflect.TypeFor[EndpointEntry](), reflect.TypeFor[TeamEntry](),
 		reflect.TypeFor[KeyEntry](), reflect.TypeFor[LimitEntry](), reflect.TypeFor[PlatformEntry](), reflect.TypeFor[RoutingEntry](),
-		reflect.TypeFor[TargetEntry](), reflect.TypeFor[TokensEntry](), reflect.TypeFor[IssuerEntry](),
+		reflect.TypeFor[TargetEntry](), reflect.TypeFor[TokensEntry](), reflect.TypeFor[IssuerEntry](), reflect.TypeFor[PriceEntry](),
 	} {
 		for i := range typ.NumField() {
 			if typ.Field(i).Tag.Get("need") == "yes" {
@@ -133,8 +136,8 @@ func TestSchemaRequiresWhatTheDecoderRequires(t *testing.T) {
 			}
 		}
 	}
-	if required != 13 {
-		t.Errorf("the types require %d keys; this test takes out 13", required)
+	if required != 16 {
+		t.Errorf("the types require %d keys; this test takes out 16", required)
 	}
 }
 
@@ -196,7 +199,7 @@ func TestExampleShowsEverything(t *testing.T) {
 }
 
 func TestSchemaPatternsCompile(t *testing.T) {
-	for _, form := range []string{idForm, modelForm, patternForm, fieldForm, hashForm, engineForm, claimForm, labelForm, networkForm} {
+	for _, form := range []string{idForm, modelForm, patternForm, fieldForm, hashForm, engineForm, claimForm, labelForm, networkForm, microsForm, currencyForm} {
 		if _, err := regexp.Compile(form); err != nil {
 			t.Error(err)
 		}

@@ -68,6 +68,7 @@ type Model struct {
 	// EngineName is what the engine calls it, the name of a LoRA adapter for example; never empty but for an alias.
 	EngineName string
 	Tokens     Tokens
+	Price      *Price // nil: nobody knows, or an alias
 
 	limits []Limit
 }

@@ -13,6 +13,7 @@ import (
 // has expired. Refused on purpose: an entry of a models list that names no model, a prefix too, because it is a typing
 // error more often than a plan, and would show only as refusals to people who did nothing wrong.
 type checker struct {
+	kept      bool // it was in force before: see CompileKept
 	problems  Problems
 	models    map[string]bool // those with an endpoint, and aliases
 	aliases   map[string]bool

@@ -51,6 +51,7 @@ func (c *checker) served(m *policyv1.Model, path string) {
 		c.add(m, path, "engine_name", -1, "is not a name that an engine gives: want up to 256 letters, digits and . _ : @ + / ~ = -")
 	}
 	c.tokens(m.GetTokens(), path+".tokens")
+	c.priced(m.GetPrice(), path+".price")
 }
 
 // alias checks a model that stands for others. What a request of it does is said by the target that it goes to, so an
@@ -64,6 +65,9 @@ func (c *checker) alias(m *policyv1.Model, path string) {
 	}
 	if m.GetTokens() != nil {
 		c.add(m, path, "tokens", -1, "means nothing on an alias; tokens count as its targets say")
+	}
+	if m.GetPrice() != nil {
+		c.add(m, path, "price", -1, "means nothing on an alias; a request costs what the target says that it goes to")
 	}
 	if len(m.GetTargets()) > MaxTargets {
 		c.add(m, path, "targets", -1, "want at most %d", MaxTargets)

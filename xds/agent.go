@@ -149,7 +149,7 @@ func (a *Agent) restore() error {
 		return err
 	}
 	a.last = max(a.last, set.GetRevision().GetNumber())
-	snapshot, err := policy.Compile(set, a.Now())
+	snapshot, err := policy.CompileKept(set, a.Now())
 	if err != nil {
 		a.Log.Warn("last good policy is not valid", "dir", a.dir, "err", err)
 		return err

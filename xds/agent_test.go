@@ -200,6 +200,28 @@ func TestDiskHoldsInvalidPolicy(t *testing.T) {
 	}
 }
 
+// TestDiskGoesOnThatWouldBeRefused: what an earlier release took is served after an upgrade, also where the same file would be
+// refused now.
+func TestDiskGoesOnThatWouldBeRefused(t *testing.T) {
+	dir := t.TempDir()
+	kept := set(6, 1)
+	kept.Platform = &policyv1.Platform{Limits: []*policyv1.Limit{{TokensPerDay: proto.Uint64(100)}}} // less than one answer reserves
+	kept.Revision.Digest = nil
+	if err := policy.Save(dir, kept); err != nil {
+		t.Fatal(err)
+	}
+	again := proto.CloneOf(kept)
+	again.Revision = nil
+	again.Models = append(again.Models, &policyv1.Model{Name: "new", Endpoint: "e"})
+	a, current := agent(dir, &script{offers: []Candidate{{Set: again}}})
+	if err := a.Start(t.Context()); err != nil || current.Load().Revision() != 6 {
+		t.Fatalf("%v", err)
+	}
+	if nack := a.Status().LastNack; !strings.Contains(nack, "none would ever pass") {
+		t.Errorf("the offer that is of no use: %q", nack)
+	}
+}
+
 // TestAPolicyArrivesWhole: nothing that a file can say is lost on the way into force, or on disk.
 func TestAPolicyArrivesWhole(t *testing.T) {
 	const path = "../examples/policy.yaml"

@@ -481,7 +481,9 @@ type Model struct {
 	// What the engine calls it; empty: the name.
 	EngineName string `protobuf:"bytes,5,opt,name=engine_name,json=engineName,proto3" json:"engine_name,omitempty"`
 	// Overrides the platform's, member by member.
-	Tokens        *Tokens `protobuf:"bytes,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Tokens *Tokens `protobuf:"bytes,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// What its tokens cost, for records; nothing is decided by it. Absent: nobody knows.
+	Price         *Price `protobuf:"bytes,7,opt,name=price,proto3" json:"price,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -558,6 +560,84 @@ func (x *Model) GetTokens() *Tokens {
 	return nil
 }
 
+func (x *Model) GetPrice() *Price {
+	if x != nil {
+		return x.Price
+	}
+	return nil
+}
+
+// Price of a million tokens, in millionths of the currency. input and output must be given.
+type Price struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ISO 4217, such as "USD".
+	Currency string `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
+	Input    *int64 `protobuf:"varint,2,opt,name=input,proto3,oneof" json:"input,omitempty"`
+	// Of prompt tokens that the engine had in its cache; default: input.
+	Cached        *int64 `protobuf:"varint,3,opt,name=cached,proto3,oneof" json:"cached,omitempty"`
+	Output        *int64 `protobuf:"varint,4,opt,name=output,proto3,oneof" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Price) Reset() {
+	*x = Price{}
+	mi := &file_policy_v1_policy_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Price) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Price) ProtoMessage() {}
+
+func (x *Price) ProtoReflect() protoreflect.Message {
+	mi := &file_policy_v1_policy_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Price.ProtoReflect.Descriptor instead.
+func (*Price) Descriptor() ([]byte, []int) {
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Price) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *Price) GetInput() int64 {
+	if x != nil && x.Input != nil {
+		return *x.Input
+	}
+	return 0
+}
+
+func (x *Price) GetCached() int64 {
+	if x != nil && x.Cached != nil {
+		return *x.Cached
+	}
+	return 0
+}
+
+func (x *Price) GetOutput() int64 {
+	if x != nil && x.Output != nil {
+		return *x.Output
+	}
+	return 0
+}
+
 type Target struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A model that is no alias.
@@ -570,7 +650,7 @@ type Target struct {
 
 func (x *Target) Reset() {
 	*x = Target{}
-	mi := &file_policy_v1_policy_proto_msgTypes[6]
+	mi := &file_policy_v1_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +662,7 @@ func (x *Target) String() string {
 func (*Target) ProtoMessage() {}
 
 func (x *Target) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[6]
+	mi := &file_policy_v1_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +675,7 @@ func (x *Target) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Target.ProtoReflect.Descriptor instead.
 func (*Target) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{6}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Target) GetModel() string {
@@ -624,7 +704,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_policy_v1_policy_proto_msgTypes[7]
+	mi := &file_policy_v1_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +716,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[7]
+	mi := &file_policy_v1_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +729,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{7}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Endpoint) GetName() string {
@@ -687,7 +767,7 @@ type Routing struct {
 
 func (x *Routing) Reset() {
 	*x = Routing{}
-	mi := &file_policy_v1_policy_proto_msgTypes[8]
+	mi := &file_policy_v1_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +779,7 @@ func (x *Routing) String() string {
 func (*Routing) ProtoMessage() {}
 
 func (x *Routing) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[8]
+	mi := &file_policy_v1_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +792,7 @@ func (x *Routing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routing.ProtoReflect.Descriptor instead.
 func (*Routing) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{8}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Routing) GetOverlapWeight() float64 {
@@ -748,7 +828,7 @@ type Team struct {
 
 func (x *Team) Reset() {
 	*x = Team{}
-	mi := &file_policy_v1_policy_proto_msgTypes[9]
+	mi := &file_policy_v1_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +840,7 @@ func (x *Team) String() string {
 func (*Team) ProtoMessage() {}
 
 func (x *Team) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[9]
+	mi := &file_policy_v1_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +853,7 @@ func (x *Team) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Team.ProtoReflect.Descriptor instead.
 func (*Team) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{9}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Team) GetName() string {
@@ -808,7 +888,7 @@ type KeyShard struct {
 
 func (x *KeyShard) Reset() {
 	*x = KeyShard{}
-	mi := &file_policy_v1_policy_proto_msgTypes[10]
+	mi := &file_policy_v1_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +900,7 @@ func (x *KeyShard) String() string {
 func (*KeyShard) ProtoMessage() {}
 
 func (x *KeyShard) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[10]
+	mi := &file_policy_v1_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,7 +913,7 @@ func (x *KeyShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyShard.ProtoReflect.Descriptor instead.
 func (*KeyShard) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{10}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *KeyShard) GetNumber() uint32 {
@@ -872,7 +952,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_policy_v1_policy_proto_msgTypes[11]
+	mi := &file_policy_v1_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +964,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[11]
+	mi := &file_policy_v1_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +977,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{11}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Key) GetId() string {
@@ -991,7 +1071,7 @@ type Issuer struct {
 
 func (x *Issuer) Reset() {
 	*x = Issuer{}
-	mi := &file_policy_v1_policy_proto_msgTypes[12]
+	mi := &file_policy_v1_policy_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1083,7 @@ func (x *Issuer) String() string {
 func (*Issuer) ProtoMessage() {}
 
 func (x *Issuer) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[12]
+	mi := &file_policy_v1_policy_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1096,7 @@ func (x *Issuer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Issuer.ProtoReflect.Descriptor instead.
 func (*Issuer) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{12}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Issuer) GetName() string {
@@ -1134,7 +1214,7 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"outputMost\x88\x01\x01\x12(\n" +
 	"\rcached_weight\x18\x02 \x01(\x01H\x01R\fcachedWeight\x88\x01\x01B\x0e\n" +
 	"\f_output_mostB\x10\n" +
-	"\x0e_cached_weight\"\xf8\x01\n" +
+	"\x0e_cached_weight\"\xaa\x02\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x122\n" +
@@ -1142,7 +1222,16 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"\atargets\x18\x04 \x03(\v2\x1b.spokegate.policy.v1.TargetR\atargets\x12\x1f\n" +
 	"\vengine_name\x18\x05 \x01(\tR\n" +
 	"engineName\x123\n" +
-	"\x06tokens\x18\x06 \x01(\v2\x1b.spokegate.policy.v1.TokensR\x06tokens\"F\n" +
+	"\x06tokens\x18\x06 \x01(\v2\x1b.spokegate.policy.v1.TokensR\x06tokens\x120\n" +
+	"\x05price\x18\a \x01(\v2\x1a.spokegate.policy.v1.PriceR\x05price\"\x98\x01\n" +
+	"\x05Price\x12\x1a\n" +
+	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x19\n" +
+	"\x05input\x18\x02 \x01(\x03H\x00R\x05input\x88\x01\x01\x12\x1b\n" +
+	"\x06cached\x18\x03 \x01(\x03H\x01R\x06cached\x88\x01\x01\x12\x1b\n" +
+	"\x06output\x18\x04 \x01(\x03H\x02R\x06output\x88\x01\x01B\b\n" +
+	"\x06_inputB\t\n" +
+	"\a_cachedB\t\n" +
+	"\a_output\"F\n" +
 	"\x06Target\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1b\n" +
 	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01B\t\n" +
@@ -1211,7 +1300,7 @@ func file_policy_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_policy_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_policy_v1_policy_proto_goTypes = []any{
 	(OnRevoke)(0),                 // 0: spokegate.policy.v1.OnRevoke
 	(*Revision)(nil),              // 1: spokegate.policy.v1.Revision
@@ -1220,43 +1309,45 @@ var file_policy_v1_policy_proto_goTypes = []any{
 	(*Platform)(nil),              // 4: spokegate.policy.v1.Platform
 	(*Tokens)(nil),                // 5: spokegate.policy.v1.Tokens
 	(*Model)(nil),                 // 6: spokegate.policy.v1.Model
-	(*Target)(nil),                // 7: spokegate.policy.v1.Target
-	(*Endpoint)(nil),              // 8: spokegate.policy.v1.Endpoint
-	(*Routing)(nil),               // 9: spokegate.policy.v1.Routing
-	(*Team)(nil),                  // 10: spokegate.policy.v1.Team
-	(*KeyShard)(nil),              // 11: spokegate.policy.v1.KeyShard
-	(*Key)(nil),                   // 12: spokegate.policy.v1.Key
-	(*Issuer)(nil),                // 13: spokegate.policy.v1.Issuer
-	nil,                           // 14: spokegate.policy.v1.Key.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*Price)(nil),                 // 7: spokegate.policy.v1.Price
+	(*Target)(nil),                // 8: spokegate.policy.v1.Target
+	(*Endpoint)(nil),              // 9: spokegate.policy.v1.Endpoint
+	(*Routing)(nil),               // 10: spokegate.policy.v1.Routing
+	(*Team)(nil),                  // 11: spokegate.policy.v1.Team
+	(*KeyShard)(nil),              // 12: spokegate.policy.v1.KeyShard
+	(*Key)(nil),                   // 13: spokegate.policy.v1.Key
+	(*Issuer)(nil),                // 14: spokegate.policy.v1.Issuer
+	nil,                           // 15: spokegate.policy.v1.Key.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_policy_v1_policy_proto_depIdxs = []int32{
-	15, // 0: spokegate.policy.v1.Revision.made_at:type_name -> google.protobuf.Timestamp
+	16, // 0: spokegate.policy.v1.Revision.made_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: spokegate.policy.v1.Set.revision:type_name -> spokegate.policy.v1.Revision
 	4,  // 2: spokegate.policy.v1.Set.platform:type_name -> spokegate.policy.v1.Platform
 	6,  // 3: spokegate.policy.v1.Set.models:type_name -> spokegate.policy.v1.Model
-	8,  // 4: spokegate.policy.v1.Set.endpoints:type_name -> spokegate.policy.v1.Endpoint
-	10, // 5: spokegate.policy.v1.Set.teams:type_name -> spokegate.policy.v1.Team
-	11, // 6: spokegate.policy.v1.Set.keys:type_name -> spokegate.policy.v1.KeyShard
-	13, // 7: spokegate.policy.v1.Set.issuers:type_name -> spokegate.policy.v1.Issuer
+	9,  // 4: spokegate.policy.v1.Set.endpoints:type_name -> spokegate.policy.v1.Endpoint
+	11, // 5: spokegate.policy.v1.Set.teams:type_name -> spokegate.policy.v1.Team
+	12, // 6: spokegate.policy.v1.Set.keys:type_name -> spokegate.policy.v1.KeyShard
+	14, // 7: spokegate.policy.v1.Set.issuers:type_name -> spokegate.policy.v1.Issuer
 	3,  // 8: spokegate.policy.v1.Platform.limits:type_name -> spokegate.policy.v1.Limit
 	5,  // 9: spokegate.policy.v1.Platform.tokens:type_name -> spokegate.policy.v1.Tokens
 	0,  // 10: spokegate.policy.v1.Platform.on_revoke:type_name -> spokegate.policy.v1.OnRevoke
 	3,  // 11: spokegate.policy.v1.Model.limits:type_name -> spokegate.policy.v1.Limit
-	7,  // 12: spokegate.policy.v1.Model.targets:type_name -> spokegate.policy.v1.Target
+	8,  // 12: spokegate.policy.v1.Model.targets:type_name -> spokegate.policy.v1.Target
 	5,  // 13: spokegate.policy.v1.Model.tokens:type_name -> spokegate.policy.v1.Tokens
-	9,  // 14: spokegate.policy.v1.Endpoint.routing:type_name -> spokegate.policy.v1.Routing
-	3,  // 15: spokegate.policy.v1.Team.limits:type_name -> spokegate.policy.v1.Limit
-	12, // 16: spokegate.policy.v1.KeyShard.keys:type_name -> spokegate.policy.v1.Key
-	3,  // 17: spokegate.policy.v1.Key.limits:type_name -> spokegate.policy.v1.Limit
-	15, // 18: spokegate.policy.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	14, // 19: spokegate.policy.v1.Key.labels:type_name -> spokegate.policy.v1.Key.LabelsEntry
-	3,  // 20: spokegate.policy.v1.Issuer.limits:type_name -> spokegate.policy.v1.Limit
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	7,  // 14: spokegate.policy.v1.Model.price:type_name -> spokegate.policy.v1.Price
+	10, // 15: spokegate.policy.v1.Endpoint.routing:type_name -> spokegate.policy.v1.Routing
+	3,  // 16: spokegate.policy.v1.Team.limits:type_name -> spokegate.policy.v1.Limit
+	13, // 17: spokegate.policy.v1.KeyShard.keys:type_name -> spokegate.policy.v1.Key
+	3,  // 18: spokegate.policy.v1.Key.limits:type_name -> spokegate.policy.v1.Limit
+	16, // 19: spokegate.policy.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 20: spokegate.policy.v1.Key.labels:type_name -> spokegate.policy.v1.Key.LabelsEntry
+	3,  // 21: spokegate.policy.v1.Issuer.limits:type_name -> spokegate.policy.v1.Limit
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_policy_v1_policy_proto_init() }
@@ -1267,14 +1358,15 @@ func file_policy_v1_policy_proto_init() {
 	file_policy_v1_policy_proto_msgTypes[2].OneofWrappers = []any{}
 	file_policy_v1_policy_proto_msgTypes[4].OneofWrappers = []any{}
 	file_policy_v1_policy_proto_msgTypes[6].OneofWrappers = []any{}
-	file_policy_v1_policy_proto_msgTypes[8].OneofWrappers = []any{}
+	file_policy_v1_policy_proto_msgTypes[7].OneofWrappers = []any{}
+	file_policy_v1_policy_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policy_v1_policy_proto_rawDesc), len(file_policy_v1_policy_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
