@@ -64,6 +64,7 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.str("engine_epoch", r.EngineEpoch)
 	o.engine(r.Engine)
 	o.rejection(r.Rejection)
+	o.balance(r.Balance)
 	return append(o.b, '}')
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -28,7 +29,7 @@ func TestAppendJSONGolden(t *testing.T) {
 		`"client_request_id":"x\"\\\u000a\u0001é` + "\uFFFD" + `","attempt":2,"stream":true,"asked_model":null,"prompt_tokens":0,"cached_tokens":null,` +
 		`"completion_tokens":4611686018427387905,"reasoning_tokens":null,"counted_from":"engine","price":null,"cost":null,"outcome":"complete",` +
 		`"anomalies":["a","b"],"status":200,"request_bytes":null,"response_bytes":9,` +
-		`"admitted_at":"2026-01-02T02:04:05.6Z","first_byte_at":null,"ended_at":null,"checkpoint":null,"engine_epoch":"","engine":null,"rejection":null}`
+		`"admitted_at":"2026-01-02T02:04:05.6Z","first_byte_at":null,"ended_at":null,"checkpoint":null,"engine_epoch":"","engine":null,"rejection":null,"balance":null}`
 	if got := string(AppendJSON(nil, r)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -143,10 +144,12 @@ func randomRecord(rng *rand.Rand) *usagev1.Record {
 		AdmittedAt: at(), FirstByteAt: at(), EndedAt: at(),
 	}
 	r.Previous = str()
-	if rng.IntN(3) == 0 {
-		r.Checkpoint = &usagev1.Checkpoint{Epoch: rng.Uint64(), Sequence: rng.Uint64(), Count: rng.Uint64(), Digest: str(),
-			Closing: rng.IntN(2) == 0, PublicKey: str(), Signature: str()}
+	for _, part := range []protoreflect.Name{"checkpoint", "price", "engine", "rejection", "balance"} {
+		if m := r.ProtoReflect(); rng.IntN(3) == 0 {
+			randomPart(m.Mutable(m.Descriptor().Fields().ByName(part)).Message(), str, rng)
+		}
 	}
+	r.Cost, r.EngineEpoch = num(), str()
 	for range rng.IntN(3) {
 		r.Anomalies = append(r.Anomalies, str())
 	}
@@ -163,4 +166,24 @@ func randomRecord(rng *rand.Rand) *usagev1.Record {
 		r.Status = proto.Uint32(rng.Uint32())
 	}
 	return r
+}
+
+// randomPart gives every field of a record's part a value, so that none can be forgotten in the JSON.
+func randomPart(m protoreflect.Message, str func() string, rng *rand.Rand) {
+	for i := range m.Descriptor().Fields().Len() {
+		switch f := m.Descriptor().Fields().Get(i); f.Kind() {
+		case protoreflect.StringKind:
+			m.Set(f, protoreflect.ValueOfString(str()))
+		case protoreflect.BoolKind:
+			m.Set(f, protoreflect.ValueOfBool(rng.IntN(2) == 0))
+		case protoreflect.Uint64Kind:
+			m.Set(f, protoreflect.ValueOfUint64(rng.Uint64()))
+		case protoreflect.Int64Kind:
+			m.Set(f, protoreflect.ValueOfInt64(int64(rng.Uint64())))
+		case protoreflect.MessageKind:
+			m.Set(f, protoreflect.ValueOfMessage((&timestamppb.Timestamp{Seconds: rng.Int64N(4e9), Nanos: int32(rng.IntN(1e9))}).ProtoReflect()))
+		default:
+			panic(f.FullName())
+		}
+	}
 }

@@ -57,6 +57,39 @@ func (o *object) rejection(r *usagev1.Rejection) {
 	o.close(in)
 }
 
+func (o *object) balance(b *usagev1.Balance) {
+	if b == nil {
+		o.null("balance")
+		return
+	}
+	in := o.open("balance")
+	in.time("from", b.From)
+	in.time("to", b.To)
+	in.time("hour", b.Hour)
+	in.str("of", b.Of)
+	in.bool("balanced", b.Balanced)
+	in.uint("admitted", b.Admitted)
+	in.uint("usage", b.Usage)
+	in.uint("served", b.Served)
+	in.uint("open", b.Open)
+	in.uint("missing_usage", b.MissingUsage)
+	in.uint("missing_admitted", b.MissingAdmitted)
+	in.uint("missing_served", b.MissingServed)
+	in.uint("token_differences", b.TokenDifferences)
+	in.uint("conflicts", b.Conflicts)
+	in.uint("doubled", b.Doubled)
+	in.uint("repaired", b.Repaired)
+	in.uint("lost", b.Lost)
+	in.int("prompt_tokens", b.PromptTokens)
+	in.int("completion_tokens", b.CompletionTokens)
+	in.int("cut_tokens", b.CutTokens)
+	in.uint("gaps", b.Gaps)
+	in.uint("altered", b.Altered)
+	in.uint("damaged", b.Damaged)
+	in.uint("engine_differences", b.EngineDifferences)
+	o.close(in)
+}
+
 // open begins an object inside; close ends it.
 func (o *object) open(name string) object {
 	o.name(name)

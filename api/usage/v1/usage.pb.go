@@ -31,14 +31,15 @@ const (
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG; rejected/SOURCE/EPOCH/SEQUENCE;
-	// probe/SOURCE/ENGINE_EPOCH/NUMBER; engine/SOURCE/ENGINE_EPOCH/NUMBER; write-off/SOURCE; checkpoint/SOURCE/EPOCH/SEQUENCE.
+	// probe/SOURCE/ENGINE_EPOCH/NUMBER; engine/SOURCE/ENGINE_EPOCH/NUMBER; write-off/SOURCE; checkpoint/SOURCE/EPOCH/SEQUENCE;
+	// balance/TIME/HOUR/SOURCE/TEAM (TIME of judging in Unix milliseconds, "all" for what is not of one hour, source or team).
 	// Equal ids say the same thing, but for a repair (see anomalies): the original wins.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// "admitted" (the door said yes), "served" (a worker's shim answered) or "usage" (the door, at the end); "balance"
-	// (reconciliation, about a source and no request); "checkpoint" (a source, about its own records); "rejected" (the door
+	// (reconciliation: what it found, or that a source is written off); "checkpoint" (a source, about its own records); "rejected" (the door
 	// said no); "probe" (a generation that a shim asked for by itself); "engine" (what an engine's own counters said).
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Who journals it: door/NAME, worker/NAME, repair/NAME, or rejected/door/NAME.
+	// Who journals it: door/NAME, worker/NAME, repair/NAME, balance/NAME, or rejected/door/NAME.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// One run of the source, increasing.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -101,7 +102,9 @@ type Record struct {
 	// Only in "engine".
 	Engine *EngineCounters `protobuf:"bytes,62,opt,name=engine,proto3" json:"engine,omitempty"`
 	// Only in "rejected".
-	Rejection     *Rejection `protobuf:"bytes,63,opt,name=rejection,proto3" json:"rejection,omitempty"`
+	Rejection *Rejection `protobuf:"bytes,63,opt,name=rejection,proto3" json:"rejection,omitempty"`
+	// Only in "balance"; absent: the record writes a source off.
+	Balance       *Balance `protobuf:"bytes,64,opt,name=balance,proto3" json:"balance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -409,6 +412,13 @@ func (x *Record) GetRejection() *Rejection {
 	return nil
 }
 
+func (x *Record) GetBalance() *Balance {
+	if x != nil {
+		return x.Balance
+	}
+	return nil
+}
+
 // Price of a model's tokens, in micro-units of the currency a million tokens. Cached prompt tokens cost cached, the others
 // of the prompt input.
 type Price struct {
@@ -609,6 +619,247 @@ func (x *Rejection) GetCount() uint64 {
 	return 0
 }
 
+// Balance is what a reconciliation found (at ended_at of the record): of the admissions of one hour by one source for one team
+// (the record's); without an hour, of one source in all, and of its journal; without a source too, of everything. Of two with
+// the same hour, source and team the one that judged later counts.
+type Balance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was judged: admissions from the one time, and before the other; absent: no bound.
+	From *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Hour *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=hour,proto3" json:"hour,omitempty"`
+	Of   string                 `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"`
+	// Nothing stands against it.
+	Balanced bool `protobuf:"varint,5,opt,name=balanced,proto3" json:"balanced,omitempty"`
+	// Records, each id once; and admissions that cannot be judged yet.
+	Admitted uint64 `protobuf:"varint,10,opt,name=admitted,proto3" json:"admitted,omitempty"`
+	Usage    uint64 `protobuf:"varint,11,opt,name=usage,proto3" json:"usage,omitempty"`
+	Served   uint64 `protobuf:"varint,12,opt,name=served,proto3" json:"served,omitempty"`
+	Open     uint64 `protobuf:"varint,13,opt,name=open,proto3" json:"open,omitempty"`
+	// Records that should be there, and are not.
+	MissingUsage    uint64 `protobuf:"varint,14,opt,name=missing_usage,json=missingUsage,proto3" json:"missing_usage,omitempty"`
+	MissingAdmitted uint64 `protobuf:"varint,15,opt,name=missing_admitted,json=missingAdmitted,proto3" json:"missing_admitted,omitempty"`
+	MissingServed   uint64 `protobuf:"varint,16,opt,name=missing_served,json=missingServed,proto3" json:"missing_served,omitempty"`
+	// Admissions whose door and worker do not agree: in their tokens, or in anything else.
+	TokenDifferences uint64 `protobuf:"varint,17,opt,name=token_differences,json=tokenDifferences,proto3" json:"token_differences,omitempty"`
+	Conflicts        uint64 `protobuf:"varint,18,opt,name=conflicts,proto3" json:"conflicts,omitempty"`
+	// Dropped by their id; written in place of lost ones; excused, as their source broke off or was written off.
+	Doubled  uint64 `protobuf:"varint,19,opt,name=doubled,proto3" json:"doubled,omitempty"`
+	Repaired uint64 `protobuf:"varint,20,opt,name=repaired,proto3" json:"repaired,omitempty"`
+	Lost     uint64 `protobuf:"varint,21,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Tokens of "usage" or "served", as far as known; and how many of cut answers were made and not delivered.
+	PromptTokens     int64 `protobuf:"varint,22,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	CompletionTokens int64 `protobuf:"varint,23,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
+	CutTokens        int64 `protobuf:"varint,24,opt,name=cut_tokens,json=cutTokens,proto3" json:"cut_tokens,omitempty"`
+	// Of a journal, and so of no hour: sequence numbers that are missing below the watermark; digests, checkpoints and keys that
+	// do not match; records that are no records, out of order, or two with one number; times that the engines' own counters say
+	// otherwise.
+	Gaps              uint64 `protobuf:"varint,30,opt,name=gaps,proto3" json:"gaps,omitempty"`
+	Altered           uint64 `protobuf:"varint,31,opt,name=altered,proto3" json:"altered,omitempty"`
+	Damaged           uint64 `protobuf:"varint,32,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	EngineDifferences uint64 `protobuf:"varint,33,opt,name=engine_differences,json=engineDifferences,proto3" json:"engine_differences,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Balance) Reset() {
+	*x = Balance{}
+	mi := &file_usage_v1_usage_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Balance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Balance) ProtoMessage() {}
+
+func (x *Balance) ProtoReflect() protoreflect.Message {
+	mi := &file_usage_v1_usage_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Balance.ProtoReflect.Descriptor instead.
+func (*Balance) Descriptor() ([]byte, []int) {
+	return file_usage_v1_usage_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Balance) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Balance) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *Balance) GetHour() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Hour
+	}
+	return nil
+}
+
+func (x *Balance) GetOf() string {
+	if x != nil {
+		return x.Of
+	}
+	return ""
+}
+
+func (x *Balance) GetBalanced() bool {
+	if x != nil {
+		return x.Balanced
+	}
+	return false
+}
+
+func (x *Balance) GetAdmitted() uint64 {
+	if x != nil {
+		return x.Admitted
+	}
+	return 0
+}
+
+func (x *Balance) GetUsage() uint64 {
+	if x != nil {
+		return x.Usage
+	}
+	return 0
+}
+
+func (x *Balance) GetServed() uint64 {
+	if x != nil {
+		return x.Served
+	}
+	return 0
+}
+
+func (x *Balance) GetOpen() uint64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *Balance) GetMissingUsage() uint64 {
+	if x != nil {
+		return x.MissingUsage
+	}
+	return 0
+}
+
+func (x *Balance) GetMissingAdmitted() uint64 {
+	if x != nil {
+		return x.MissingAdmitted
+	}
+	return 0
+}
+
+func (x *Balance) GetMissingServed() uint64 {
+	if x != nil {
+		return x.MissingServed
+	}
+	return 0
+}
+
+func (x *Balance) GetTokenDifferences() uint64 {
+	if x != nil {
+		return x.TokenDifferences
+	}
+	return 0
+}
+
+func (x *Balance) GetConflicts() uint64 {
+	if x != nil {
+		return x.Conflicts
+	}
+	return 0
+}
+
+func (x *Balance) GetDoubled() uint64 {
+	if x != nil {
+		return x.Doubled
+	}
+	return 0
+}
+
+func (x *Balance) GetRepaired() uint64 {
+	if x != nil {
+		return x.Repaired
+	}
+	return 0
+}
+
+func (x *Balance) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *Balance) GetPromptTokens() int64 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Balance) GetCompletionTokens() int64 {
+	if x != nil {
+		return x.CompletionTokens
+	}
+	return 0
+}
+
+func (x *Balance) GetCutTokens() int64 {
+	if x != nil {
+		return x.CutTokens
+	}
+	return 0
+}
+
+func (x *Balance) GetGaps() uint64 {
+	if x != nil {
+		return x.Gaps
+	}
+	return 0
+}
+
+func (x *Balance) GetAltered() uint64 {
+	if x != nil {
+		return x.Altered
+	}
+	return 0
+}
+
+func (x *Balance) GetDamaged() uint64 {
+	if x != nil {
+		return x.Damaged
+	}
+	return 0
+}
+
+func (x *Balance) GetEngineDifferences() uint64 {
+	if x != nil {
+		return x.EngineDifferences
+	}
+	return 0
+}
+
 // Checkpoint is what a source signs of its own records: every minute, when it stops, and at its next start where it could not.
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -632,7 +883,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_usage_v1_usage_proto_msgTypes[4]
+	mi := &file_usage_v1_usage_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +895,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_usage_v1_usage_proto_msgTypes[4]
+	mi := &file_usage_v1_usage_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +908,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_usage_v1_usage_proto_rawDescGZIP(), []int{4}
+	return file_usage_v1_usage_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Checkpoint) GetEpoch() uint64 {
@@ -713,7 +964,7 @@ var File_usage_v1_usage_proto protoreflect.FileDescriptor
 
 const file_usage_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe5\f\n" +
+	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\r\n" +
 	"\x06Record\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -758,7 +1009,8 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"checkpoint\x12!\n" +
 	"\fengine_epoch\x18= \x01(\tR\vengineEpoch\x12:\n" +
 	"\x06engine\x18> \x01(\v2\".spokegate.usage.v1.EngineCountersR\x06engine\x12;\n" +
-	"\trejection\x18? \x01(\v2\x1d.spokegate.usage.v1.RejectionR\trejection\x1a9\n" +
+	"\trejection\x18? \x01(\v2\x1d.spokegate.usage.v1.RejectionR\trejection\x125\n" +
+	"\abalance\x18@ \x01(\v2\x1b.spokegate.usage.v1.BalanceR\abalance\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
@@ -785,7 +1037,34 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\tRejection\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x04R\x05count\"\xc3\x01\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\"\x93\x06\n" +
+	"\aBalance\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12.\n" +
+	"\x04hour\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04hour\x12\x0e\n" +
+	"\x02of\x18\x04 \x01(\tR\x02of\x12\x1a\n" +
+	"\bbalanced\x18\x05 \x01(\bR\bbalanced\x12\x1a\n" +
+	"\badmitted\x18\n" +
+	" \x01(\x04R\badmitted\x12\x14\n" +
+	"\x05usage\x18\v \x01(\x04R\x05usage\x12\x16\n" +
+	"\x06served\x18\f \x01(\x04R\x06served\x12\x12\n" +
+	"\x04open\x18\r \x01(\x04R\x04open\x12#\n" +
+	"\rmissing_usage\x18\x0e \x01(\x04R\fmissingUsage\x12)\n" +
+	"\x10missing_admitted\x18\x0f \x01(\x04R\x0fmissingAdmitted\x12%\n" +
+	"\x0emissing_served\x18\x10 \x01(\x04R\rmissingServed\x12+\n" +
+	"\x11token_differences\x18\x11 \x01(\x04R\x10tokenDifferences\x12\x1c\n" +
+	"\tconflicts\x18\x12 \x01(\x04R\tconflicts\x12\x18\n" +
+	"\adoubled\x18\x13 \x01(\x04R\adoubled\x12\x1a\n" +
+	"\brepaired\x18\x14 \x01(\x04R\brepaired\x12\x12\n" +
+	"\x04lost\x18\x15 \x01(\x04R\x04lost\x12#\n" +
+	"\rprompt_tokens\x18\x16 \x01(\x03R\fpromptTokens\x12+\n" +
+	"\x11completion_tokens\x18\x17 \x01(\x03R\x10completionTokens\x12\x1d\n" +
+	"\n" +
+	"cut_tokens\x18\x18 \x01(\x03R\tcutTokens\x12\x12\n" +
+	"\x04gaps\x18\x1e \x01(\x04R\x04gaps\x12\x18\n" +
+	"\aaltered\x18\x1f \x01(\x04R\aaltered\x12\x18\n" +
+	"\adamaged\x18  \x01(\x04R\adamaged\x12-\n" +
+	"\x12engine_differences\x18! \x01(\x04R\x11engineDifferences\"\xc3\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
@@ -809,30 +1088,35 @@ func file_usage_v1_usage_proto_rawDescGZIP() []byte {
 	return file_usage_v1_usage_proto_rawDescData
 }
 
-var file_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_usage_v1_usage_proto_goTypes = []any{
 	(*Record)(nil),                // 0: spokegate.usage.v1.Record
 	(*Price)(nil),                 // 1: spokegate.usage.v1.Price
 	(*EngineCounters)(nil),        // 2: spokegate.usage.v1.EngineCounters
 	(*Rejection)(nil),             // 3: spokegate.usage.v1.Rejection
-	(*Checkpoint)(nil),            // 4: spokegate.usage.v1.Checkpoint
-	nil,                           // 5: spokegate.usage.v1.Record.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*Balance)(nil),               // 4: spokegate.usage.v1.Balance
+	(*Checkpoint)(nil),            // 5: spokegate.usage.v1.Checkpoint
+	nil,                           // 6: spokegate.usage.v1.Record.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 }
 var file_usage_v1_usage_proto_depIdxs = []int32{
-	5, // 0: spokegate.usage.v1.Record.labels:type_name -> spokegate.usage.v1.Record.LabelsEntry
-	1, // 1: spokegate.usage.v1.Record.price:type_name -> spokegate.usage.v1.Price
-	6, // 2: spokegate.usage.v1.Record.admitted_at:type_name -> google.protobuf.Timestamp
-	6, // 3: spokegate.usage.v1.Record.first_byte_at:type_name -> google.protobuf.Timestamp
-	6, // 4: spokegate.usage.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
-	4, // 5: spokegate.usage.v1.Record.checkpoint:type_name -> spokegate.usage.v1.Checkpoint
-	2, // 6: spokegate.usage.v1.Record.engine:type_name -> spokegate.usage.v1.EngineCounters
-	3, // 7: spokegate.usage.v1.Record.rejection:type_name -> spokegate.usage.v1.Rejection
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	6,  // 0: spokegate.usage.v1.Record.labels:type_name -> spokegate.usage.v1.Record.LabelsEntry
+	1,  // 1: spokegate.usage.v1.Record.price:type_name -> spokegate.usage.v1.Price
+	7,  // 2: spokegate.usage.v1.Record.admitted_at:type_name -> google.protobuf.Timestamp
+	7,  // 3: spokegate.usage.v1.Record.first_byte_at:type_name -> google.protobuf.Timestamp
+	7,  // 4: spokegate.usage.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
+	5,  // 5: spokegate.usage.v1.Record.checkpoint:type_name -> spokegate.usage.v1.Checkpoint
+	2,  // 6: spokegate.usage.v1.Record.engine:type_name -> spokegate.usage.v1.EngineCounters
+	3,  // 7: spokegate.usage.v1.Record.rejection:type_name -> spokegate.usage.v1.Rejection
+	4,  // 8: spokegate.usage.v1.Record.balance:type_name -> spokegate.usage.v1.Balance
+	7,  // 9: spokegate.usage.v1.Balance.from:type_name -> google.protobuf.Timestamp
+	7,  // 10: spokegate.usage.v1.Balance.to:type_name -> google.protobuf.Timestamp
+	7,  // 11: spokegate.usage.v1.Balance.hour:type_name -> google.protobuf.Timestamp
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_usage_v1_usage_proto_init() }
@@ -848,7 +1132,7 @@ func file_usage_v1_usage_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_usage_v1_usage_proto_rawDesc), len(file_usage_v1_usage_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
