@@ -30,7 +30,7 @@ func endOfLastEpoch(list []segment, source string) (epochEnd, error) {
 		if s.epoch != end.epoch || end.closed {
 			break
 		}
-		err := eachLine(s, func(_, _ int64, line []byte) error { end.see(line, source); return nil })
+		err := eachLine(s, 0, func(_, _ int64, line []byte) error { end.see(line, source); return nil })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return epochEnd{}, err
 		}

@@ -43,31 +43,37 @@ func Scan(dir string, f func(Line) error) error {
 }
 
 func scanSegment(s segment, f func(Line) error) error {
-	err := eachLine(s, func(at, length int64, line []byte) error {
-		l := Line{File: s.path, Offset: at}
-		if line == nil {
-			l.Err = fmt.Errorf("a line of %d bytes, at most %d are expected", length, MaxLine)
-		} else if l.Record, l.Err = s.record(line); l.Err == nil {
-			l.Body = line[sumLen:]
-		}
-		return f(l)
-	})
+	err := eachLine(s, 0, func(at, length int64, line []byte) error { return f(s.line(at, length, line)) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // shipped and removed meanwhile
 	}
 	return err
 }
 
-// eachLine calls f with every whole line of s without its line feed: where it begins, its length with the line feed, and the
-// line until the next one, or nil if it is too long to be one.
-func eachLine(s segment, f func(at, length int64, line []byte) error) error {
+// line is one as it stands at a place of the segment; nil: it is too long to be one.
+func (s segment) line(at, length int64, line []byte) Line {
+	l := Line{File: s.path, Offset: at}
+	if line == nil {
+		l.Err = fmt.Errorf("a line of %d bytes, at most %d are expected", length, MaxLine)
+	} else if l.Record, l.Err = s.record(line); l.Err == nil {
+		l.Body = line[sumLen:]
+	}
+	return l
+}
+
+// eachLine calls f with every whole line of s from an offset on, without its line feed: where it begins, its length with the
+// line feed, and the line until the next one, or nil if it is too long to be one.
+func eachLine(s segment, from int64, f func(at, length int64, line []byte) error) error {
 	file, err := os.Open(s.path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
 	in := bufio.NewReaderSize(file, MaxLine)
-	for at := int64(0); ; {
+	for at := from; ; {
 		line, err := in.ReadSlice('\n')
 		length := int64(len(line))
 		long := errors.Is(err, bufio.ErrBufferFull)
