@@ -165,7 +165,7 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 	opened := s.Flights.Open(flight.Admission{
 		ID: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, AskedModel: c.alias(), Endpoint: c.model.Endpoint.Name,
 		Labels: c.key.Labels, Revision: c.snap.Revision(), Op: c.op, Stream: req.Stream, ClientRequestID: q.clientRequestID, RequestBytes: int64(len(q.body)),
-		PromptEstimate: need.prompt, CachedWeight: c.model.Tokens.CachedWeight, At: now,
+		PromptEstimate: need.prompt, CachedWeight: c.model.Tokens.CachedWeight, Price: c.model.Price, At: now,
 	}, decision.Hold)
 	if !opened && !s.Flights.Live(q.id) { // it had its flight: nothing would count what passed now
 		return c.refused(openai.Unavailable("this request has ended already", time.Second))

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/policy"
 )
 
 // Admission is the door's yes to one request.
@@ -21,7 +22,9 @@ type Admission struct {
 	PromptEstimate int64
 	// CachedWeight is what a prompt token counts against limits that the engine had in its cache, from 0 to 1.
 	CachedWeight float64
-	At           time.Time
+	// Price of the model in the revision that admitted it; nil: nobody knows.
+	Price *policy.Price
+	At    time.Time
 }
 
 // Facts are what is known of a flight's end. Parts come by themselves and are put together; of each the first one counts.

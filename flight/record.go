@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/usage"
 )
 
@@ -16,7 +17,7 @@ func (f *flight) record(kind, id, spoke string) *usagev1.Record {
 	r := &usagev1.Record{
 		Id: id, Kind: kind, Admission: a.ID, Key: a.Key, Team: a.Team, Model: a.Model, Endpoint: a.Endpoint, Spoke: spoke,
 		Labels: a.Labels, Revision: a.Revision, Operation: a.Op.String(), ClientRequestId: a.ClientRequestID, Stream: a.Stream,
-		RequestBytes: positive(a.RequestBytes), AdmittedAt: stamp(a.At),
+		RequestBytes: positive(a.RequestBytes), AdmittedAt: stamp(a.At), Price: price(a.Price),
 	}
 	if a.AskedModel != "" {
 		r.AskedModel = &a.AskedModel
@@ -49,6 +50,7 @@ func (f *flight) used(spoke string, now time.Time) *usagev1.Record {
 		r.ResponseBytes = proto.Int64(m.ResponseBytes)
 		end = m.At
 		count(r, m)
+		r.Cost = usage.Cost(r.Price, r.PromptTokens, r.CachedTokens, r.CompletionTokens)
 	}
 	if l != nil {
 		r.ResponseBytes, r.Attempt = proto.Int64(l.ResponseBytes), uint32(max(l.Attempts, 0))
@@ -84,6 +86,13 @@ func count(r *usagev1.Record, m *Metered) {
 	u := m.Report.Usage
 	r.PromptTokens, r.CachedTokens, r.CompletionTokens, r.ReasoningTokens = u.Prompt, u.Cached, u.Completion, u.Reasoning
 	r.CountedFrom = m.Report.CountedFrom
+}
+
+func price(p *policy.Price) *usagev1.Price {
+	if p == nil {
+		return nil
+	}
+	return &usagev1.Price{Currency: p.Currency, Input: int64(p.Input), Cached: int64(p.Cached), Output: int64(p.Output)}
 }
 
 // positive gives nil, unknown, for what cannot be true.

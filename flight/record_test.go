@@ -12,6 +12,7 @@ import (
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/policy"
 )
 
 func whole() *Metered {
@@ -92,6 +93,49 @@ func TestFirstByteIsNotAfterTheEnd(t *testing.T) {
 	if got := rec.GetFirstByteAt().AsTime(); !got.Equal(ended().At) {
 		t.Errorf("first byte at %v, ended at %v", got, rec.GetEndedAt().AsTime())
 	}
+}
+
+// TestCost: at the price of the revision that admitted it, by the tokens of the record; unknown where those are.
+func TestCost(t *testing.T) {
+	dear := &policy.Price{Currency: "USD", Input: 1_250_000, Cached: 125_000, Output: 10_000_000}
+	stated := &usagev1.Price{Currency: "USD", Input: 1_250_000, Cached: 125_000, Output: 10_000_000}
+	counted := func(prompt, cached, completion *int64, from string) *Metered {
+		return &Metered{Report: openai.Report{Usage: openai.Usage{Prompt: prompt, Cached: cached, Completion: completion}, CountedFrom: from},
+			Status: 200, At: time.Unix(1_700_000_005, 0)}
+	}
+	left := &Logged{Status: 200, Served: "10.0.0.2:8000", ClientCut: true, At: time.Unix(1_700_000_006, 0)}
+	for name, c := range map[string]struct {
+		price *policy.Price
+		facts Facts
+		want  *int64
+	}{
+		"whole":                              {dear, Facts{Metered: whole(), Logged: ended()}, proto.Int64(4)}, // 3×1.25 + 4×0.125 = 4.25
+		"cut: what was delivered until then": {dear, Facts{Metered: counted(proto.Int64(1000), nil, proto.Int64(3), "events"), Logged: left}, proto.Int64(1280)},
+		"cut, and the prompt is unknown":     {dear, Facts{Metered: counted(nil, nil, proto.Int64(3), "events"), Logged: left}, nil},
+		"nobody counted":                     {dear, Facts{Logged: ended()}, nil},
+		"not served":                         {dear, notServed(), nil},
+		"free":                               {&policy.Price{Currency: "USD"}, Facts{Metered: whole(), Logged: ended()}, proto.Int64(0)},
+		"no price":                           {nil, Facts{Metered: whole(), Logged: ended()}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(Config{})
+			r.Open(Admission{ID: "a", Price: c.price, At: time.Unix(1_700_000_000, 0)}, limits.Hold{})
+			r.End("a", c.facts)
+			r.pass(time.Minute)
+			admitted, used := r.one(t, "a", "admitted"), r.one(t, "a", "usage")
+			if diff := cmp.Diff(c.want, used.Cost); diff != "" || admitted.Cost != nil {
+				t.Errorf("(-want +got):\n%s admitted: %v", diff, admitted.Cost)
+			}
+			if c.price == dear && (!proto.Equal(admitted.Price, stated) || !proto.Equal(used.Price, stated)) || c.price == nil && used.Price != nil {
+				t.Errorf("price %v, %v", admitted.Price, used.Price)
+			}
+		})
+	}
+}
+
+func notServed() Facts {
+	return Facts{Metered: &Metered{Report: whole().Report, Status: 503, Refused: true, SawEnd: true, At: time.Unix(1_700_000_005, 0)},
+		Logged: &Logged{Status: 503, NoUpstream: true, At: time.Unix(1_700_000_006, 0)}}
 }
 
 // What the policy says of a key for the bill stands in both records of the door.

@@ -43,6 +43,7 @@ func recount(u, served *usagev1.Record) *usagev1.Record {
 func counts(r, s *usagev1.Record) {
 	r.PromptTokens, r.CachedTokens, r.CompletionTokens, r.ReasoningTokens = s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens
 	r.CountedFrom = s.CountedFrom
+	r.Cost = usage.Cost(r.Price, r.PromptTokens, r.CachedTokens, r.CompletionTokens)
 }
 
 // restoreAdmitted makes the record of the yes of one of the end.
@@ -65,6 +66,6 @@ func bare(r *usagev1.Record, kind, id string) *usagev1.Record {
 	return &usagev1.Record{
 		Id: id, Kind: kind, Admission: c.Admission, Key: c.Key, Team: c.Team, Model: c.Model, AskedModel: c.AskedModel,
 		Endpoint: c.Endpoint, Spoke: c.Spoke, Revision: c.Revision, Operation: c.Operation, ClientRequestId: c.ClientRequestId,
-		Labels: c.Labels, Stream: c.Stream, RequestBytes: c.RequestBytes, AdmittedAt: c.AdmittedAt,
+		Labels: c.Labels, Stream: c.Stream, RequestBytes: c.RequestBytes, AdmittedAt: c.AdmittedAt, Price: c.Price,
 	}
 }
