@@ -32,6 +32,7 @@ var layers = []string{
 	"usage",
 	"policy",
 	"openai",
+	"identity/mtls", // reads files and makes handshakes, which identity itself does not
 	"identity/jwks", // reads files and addresses, which identity itself does not
 	"identity",
 	"wire",

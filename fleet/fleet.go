@@ -2,8 +2,8 @@
 // door's Envoy configuration (which endpoints are there?).
 //
 // It promises that a worker can be picked only while it is ready and Envoy has acknowledged it, that reading never waits for
-// writing, and that a view never changes once it is handed out. It does not find workers (see fleet/join), does not watch
-// their health, and keeps nothing on disk: workers join again after a restart.
+// writing, and that a view never changes once it is handed out, but for what Worker.Status tells. It does not find workers
+// (see fleet/join), does not watch their health, and keeps nothing on disk: workers join again after a restart.
 package fleet
 
 import (
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // MaxWorkers bounds a fleet, so that a broken shim which joins under ever new names cannot exhaust the door.
@@ -57,24 +58,27 @@ func New() *Fleet {
 // Join adds w, in the state that it has. The name and the address must not be those of a worker that is here:
 // ErrDuplicate, ErrInvalid or ErrFull. leave takes it out again and can be called more than once.
 func (f *Fleet) Join(w Worker) (leave func(), err error) {
-	addr, err := valid(w)
+	w, err = valid(w)
 	if err != nil {
 		return nil, err
 	}
-	w.Addr = addr
+	if w.Joined.IsZero() {
+		w.Joined = time.Now()
+	}
+	w.told = new(atomic.Pointer[Status])
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, taken := f.members[w.Name]; taken {
 		return nil, fmt.Errorf("name %s: %w", w.Name, ErrDuplicate)
 	}
-	if other, taken := f.addrs[addr]; taken {
-		return nil, fmt.Errorf("address %s of %s: %w", addr, other, ErrDuplicate)
+	if other, taken := f.addrs[w.Addr]; taken {
+		return nil, fmt.Errorf("address %s of %s: %w", w.Addr, other, ErrDuplicate)
 	}
 	if len(f.members) >= MaxWorkers {
 		return nil, ErrFull
 	}
 	m := &member{Worker: w, ready: f.version + 1}
-	f.members[w.Name], f.addrs[addr] = m, w.Name
+	f.members[w.Name], f.addrs[w.Addr] = m, w.Name
 	f.change()
 	return func() { f.leave(m) }, nil
 }
@@ -103,6 +107,15 @@ func (f *Fleet) Update(name string, s State) (changed bool) {
 	m.State, m.ready = s, f.version+1
 	f.change()
 	return true
+}
+
+// Report keeps what a worker said with a beat: its Status. It makes no new view, for it comes each second from each worker.
+func (f *Fleet) Report(name string, s Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[name]; m != nil {
+		m.told.Store(&s)
+	}
 }
 
 // Acked says which endpoints Envoy has, each with the workers of the view with that version. The fleet keeps the map.

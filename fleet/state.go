@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // State says what a worker can be asked to do. The zero value is unknown and never served.
@@ -38,6 +40,39 @@ type Worker struct {
 	BlockSize uint32 // tokens a KV block; 0: not known
 	Blocks    uint64 // KV blocks of the device; 0: not known
 	State     State
+
+	BlocksAddr string    // ip:port where pickers follow its blocks; empty: it announces none
+	Version    string    // of the shim; empty: not told
+	ByURI      bool      // its certificate names it by a URI, and not by a DNS name
+	Joined     time.Time // when this door took it in
+
+	told *atomic.Pointer[Status]
+}
+
+// Status is what the worker said last: also of a worker in a view that is older. Zero: it has not said anything yet.
+func (w Worker) Status() Status {
+	if w.told != nil {
+		if s := w.told.Load(); s != nil {
+			return *s
+		}
+	}
+	return Status{}
+}
+
+// Status is what a worker says of itself with each beat, beside its state.
+type Status struct {
+	Reason   string   // of its state, for people
+	Running  uint32   // requests in the shim
+	Degraded []string // "CAUSE: DETAIL", each what makes it worse than it seems; nobody may change it
+	Load     *Load    // nil: the engine says nothing
+	At       time.Time
+}
+
+// Load is what an engine says of itself.
+type Load struct {
+	Running, Waiting  uint32 // requests
+	CacheUsedPermille uint32 // of the device's KV blocks
+	Preemptions       uint64 // since the engine started
 }
 
 // Why a worker may not join.
@@ -49,23 +84,27 @@ var (
 
 const (
 	maxName  = 64
-	maxField = 253 // endpoint, engine and epoch, in bytes
+	maxField = 253 // endpoint, engine, epoch and version, in bytes
 )
 
-// valid says what is wrong with w, or returns its address in canonical form.
-func valid(w Worker) (addr string, err error) {
+// valid says what is wrong with w, or returns it with its addresses in canonical form.
+func valid(w Worker) (Worker, error) {
 	if !validName(w.Name) {
-		return "", fmt.Errorf("%w: name %q: want 1 to %d of a-z, 0-9, '.', '-'", ErrInvalid, cut(w.Name), maxName)
+		return w, fmt.Errorf("%w: name %q: want 1 to %d of a-z, 0-9, '.', '-'", ErrInvalid, cut(w.Name), maxName)
 	}
-	for _, f := range []struct{ name, value string }{{"endpoint", w.Endpoint}, {"engine", w.Engine}, {"epoch", w.Epoch}} {
+	for _, f := range []struct{ name, value string }{{"endpoint", w.Endpoint}, {"engine", w.Engine}, {"epoch", w.Epoch}, {"version", w.Version}} {
 		if len(f.value) > maxField || strings.ContainsFunc(f.value, unprintable) {
-			return "", fmt.Errorf("%w: %s %q: want at most %d printable bytes without blanks", ErrInvalid, f.name, cut(f.value), maxField)
+			return w, fmt.Errorf("%w: %s %q: want at most %d printable bytes without blanks", ErrInvalid, f.name, cut(f.value), maxField)
 		}
 	}
 	if w.Endpoint == "" {
-		return "", fmt.Errorf("%w: endpoint is empty", ErrInvalid)
+		return w, fmt.Errorf("%w: endpoint is empty", ErrInvalid)
 	}
-	return canonical(w.Addr)
+	var err error
+	if w.Addr, err = canonical(w.Addr); err == nil && w.BlocksAddr != "" {
+		w.BlocksAddr, err = canonical(w.BlocksAddr)
+	}
+	return w, err
 }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})

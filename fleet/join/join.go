@@ -1,26 +1,22 @@
 // Package join is the gRPC service through which shims join a door's fleet (api/worker/v1).
 //
-// It promises that nobody joins without the spoke's token, that a worker is in the fleet exactly as long as its stream
-// lives and its beats arrive, and that a worker is never more than three beats late. It does not dial workers and does
-// not look whether they serve: the shim does.
+// It promises that nobody joins without the spoke's token, or a certificate that names the worker, that a worker is in the
+// fleet exactly as long as its stream lives and its beats arrive, and that a worker is never more than three beats late. It
+// does not dial workers and does not look whether they serve: the shim does.
 package join
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
@@ -33,19 +29,25 @@ const (
 	DefaultBeat = time.Second
 	// Missed beats end a stream.
 	missedBeats = 3
-	// maxReason is how much of a shim's explanation is kept, in bytes.
-	maxReason = 256
+	// maxReason is how much of a shim's explanation is kept, in bytes, and mostDegraded how many things that make it worse.
+	maxReason    = 256
+	mostDegraded = 16
 )
 
-// Server implements worker.v1.Fleet. The zero Token lets nobody in.
+// Server implements worker.v1.Fleet. With neither a Token nor Certified it lets nobody in; with both, both are needed.
 type Server struct {
 	workerv1.UnimplementedFleetServer
 
 	Fleet *fleet.Fleet
-	Token string // the spoke's join token
-	Door  string // name of the door
+	Token string // the spoke's join token; empty: none is asked for
+	// Certified: a worker needs a certificate of TLS that names it, in this Spoke.
+	Certified bool
+	Spoke     string
+	Door      string // name of the door
 	// Keys are what the door signs contexts with, and a channel that is closed when they change: Keys of an identity.Minter.
 	Keys func() ([]identity.DoorKey, <-chan struct{})
+	// Seed is that of the hashes of blocks, and a channel that is closed when it changes; nil: there is none.
+	Seed func() (uint64, <-chan struct{})
 	Own  []string      // where the door itself listens: no worker is there, and a prompt must not go there
 	Beat time.Duration // how often a shim reports; DefaultBeat when zero
 	Log  *slog.Logger  // slog.Default() when nil
@@ -58,8 +60,10 @@ type Server struct {
 
 // Join runs one worker's stream: Hello, Welcome, then beats until either side ends it.
 func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
-	if !s.allowed(stream.Context()) {
-		return status.Error(codes.Unauthenticated, "a valid join token is needed")
+	caller, err := s.admit(stream.Context())
+	if err != nil {
+		s.log().Warn("worker refused", "cause", cause(err))
+		return err
 	}
 	in := &inbox{messages: make(chan *workerv1.JoinRequest), failed: make(chan error, 1)}
 	go in.run(stream)
@@ -69,6 +73,10 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	}
 	w, err := worker(first.GetHello())
 	if err != nil {
+		return err
+	}
+	if err := s.named(caller, &w); err != nil {
+		s.log().Warn("worker refused", "worker", printable(w.Name), "cause", cause(err))
 		return err
 	}
 	if s.isOwn(w.Addr) {
@@ -83,7 +91,7 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	defer s.register(w.Endpoint, out)()
 	go s.tell(stream, out)
 	log := s.log().With("worker", w.Name, "endpoint", w.Endpoint, "addr", w.Addr)
-	log.Info("worker joined", "engine", w.Engine, "epoch", w.Epoch)
+	log.Info("worker joined", "engine", w.Engine, "epoch", w.Epoch, "version", w.Version)
 	err = s.follow(stream.Context(), in, w.Name, log)
 	log.Info("worker left", "cause", cause(err))
 	return err
@@ -117,6 +125,7 @@ func isHosts(a netip.Addr) bool {
 
 // follow applies each Status to the fleet until the stream ends.
 func (s *Server) follow(ctx context.Context, in *inbox, name string, log *slog.Logger) error {
+	var worse []string
 	for {
 		m, err := s.next(ctx, in)
 		if errors.Is(err, errEnd) {
@@ -133,8 +142,14 @@ func (s *Server) follow(ctx context.Context, in *inbox, name string, log *slog.L
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "state %d is not known", st.State)
 		}
+		told := statusOf(st, time.Now())
+		s.Fleet.Report(name, told)
 		if s.Fleet.Update(name, state) {
-			log.Info("worker changed", "state", state, "reason", printable(st.Reason))
+			log.Info("worker changed", "state", state, "reason", told.Reason)
+		}
+		if !slices.Equal(told.Degraded, worse) {
+			worse = told.Degraded
+			log.Warn("worker's degradation changed", "degraded", worse)
 		}
 	}
 }
@@ -157,18 +172,6 @@ func (s *Server) next(ctx context.Context, in *inbox) (*workerv1.JoinRequest, er
 		}
 	}
 	return nil, status.Errorf(codes.DeadlineExceeded, "no status for %v", missedBeats*s.beat())
-}
-
-// allowed compares digests, so that neither the token's bytes nor its length show in the time that it takes.
-func (s *Server) allowed(ctx context.Context) bool {
-	md, _ := metadata.FromIncomingContext(ctx)
-	values := md.Get("authorization")
-	if s.Token == "" || len(values) != 1 {
-		return false
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(s.Token))
-	return subtle.ConstantTimeCompare(got[:], want[:]) == 1 && strings.EqualFold(scheme, "bearer")
 }
 
 func (s *Server) beat() time.Duration {

@@ -43,45 +43,47 @@ func (o *outbox) take() []*workerv1.JoinResponse {
 	return list
 }
 
-// tell is the one sender of a stream: a Welcome first and at each change of the door's keys, and what the outbox has. Its
+// tell is the one sender of a stream: a Welcome first and at each change of what it says, and what the outbox has. Its
 // goroutine ends with the stream, which gRPC ends when Join returns; whoever receives sees why.
 func (s *Server) tell(stream workerv1.Fleet_JoinServer, o *outbox) {
-	keys, changed := s.keys()
-	if stream.Send(s.welcome(keys)) != nil {
-		return
-	}
 	for {
-		select {
-		case <-changed:
-			keys, changed = s.keys()
-			if stream.Send(s.welcome(keys)) != nil {
+		welcome, rekeyed, reseeded := s.welcome()
+		if stream.Send(welcome) != nil {
+			return
+		}
+		for current := true; current; {
+			select {
+			case <-rekeyed:
+				current = false
+			case <-reseeded:
+				current = false
+			case <-o.ready:
+				for _, m := range o.take() {
+					if stream.Send(m) != nil {
+						return
+					}
+				}
+			case <-stream.Context().Done():
 				return
 			}
-		case <-o.ready:
-			for _, m := range o.take() {
-				if stream.Send(m) != nil {
-					return
-				}
-			}
-		case <-stream.Context().Done():
-			return
 		}
 	}
 }
 
-func (s *Server) keys() ([]identity.DoorKey, <-chan struct{}) {
-	if s.Keys == nil {
-		return nil, nil
-	}
-	return s.Keys()
-}
-
-func (s *Server) welcome(keys []identity.DoorKey) *workerv1.JoinResponse {
+// welcome is all that a shim must know of the door now, and when that changes.
+func (s *Server) welcome() (m *workerv1.JoinResponse, rekeyed, reseeded <-chan struct{}) {
 	w := &workerv1.Welcome{Door: s.Door, BeatMs: uint32(s.beat().Milliseconds())}
-	for _, k := range keys {
-		w.Keys = append(w.Keys, &workerv1.Key{Id: k.ID, PublicKey: k.Public})
+	if s.Seed != nil {
+		w.HashSeed, reseeded = s.Seed()
 	}
-	return &workerv1.JoinResponse{Message: &workerv1.JoinResponse_Welcome{Welcome: w}}
+	if s.Keys != nil {
+		var keys []identity.DoorKey
+		keys, rekeyed = s.Keys()
+		for _, k := range keys {
+			w.Keys = append(w.Keys, &workerv1.Key{Id: k.ID, PublicKey: k.Public})
+		}
+	}
+	return &workerv1.JoinResponse{Message: &workerv1.JoinResponse_Welcome{Welcome: w}}, rekeyed, reseeded
 }
 
 // Cancel tells every shim of an endpoint to end a request, and returns how many it will be sent to. It does not wait for

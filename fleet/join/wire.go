@@ -3,7 +3,12 @@ package join
 import (
 	"errors"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -59,8 +64,37 @@ func worker(h *workerv1.Hello) (fleet.Worker, error) {
 	}
 	return fleet.Worker{
 		Name: h.Worker, Endpoint: h.Endpoint, Addr: h.Address, Engine: h.Engine, Epoch: h.Epoch,
-		BlockSize: h.BlockSize, Blocks: h.Blocks, State: fleet.Starting,
+		BlockSize: h.BlockSize, Blocks: h.Blocks, State: fleet.Starting, BlocksAddr: h.BlocksAddress, Version: h.Version,
 	}, nil
+}
+
+// statusOf reads what a shim says of itself. What is not as the contract has it is made so: it decides nothing, and must not
+// end the worker.
+func statusOf(st *workerv1.Status, at time.Time) fleet.Status {
+	s := fleet.Status{Reason: printable(st.Reason), Running: st.Running, At: at}
+	for _, d := range st.Degraded[:min(len(st.Degraded), mostDegraded)] {
+		s.Degraded = append(s.Degraded, degraded(d))
+	}
+	slices.Sort(s.Degraded)
+	s.Degraded = slices.Compact(s.Degraded)
+	if l := st.Load; l != nil {
+		s.Load = &fleet.Load{Running: l.Running, Waiting: l.Waiting, CacheUsedPermille: min(l.CacheUsedPermille, 1000), Preemptions: l.Preemptions}
+	}
+	return s
+}
+
+var causeForm = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+
+// degraded is "CAUSE: DETAIL", whatever it was: causes are labels of metrics.
+func degraded(s string) string {
+	cause, detail, _ := strings.Cut(printable(s), ":")
+	if !causeForm.MatchString(cause) {
+		cause, detail = "other", printable(s)
+	}
+	if detail = strings.TrimSpace(detail); detail == "" {
+		return cause
+	}
+	return cause + ": " + detail
 }
 
 // refusal maps the fleet's errors to gRPC codes; the shim retries AlreadyExists and gives up on InvalidArgument.
@@ -88,7 +122,7 @@ func printable(s string) string {
 		s = s[:maxReason]
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return ' '
 		}
 		return r
