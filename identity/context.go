@@ -1,6 +1,9 @@
 package identity
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -26,6 +29,34 @@ type Context struct {
 	Revision  uint64 // of the policy that admitted it
 	// Asked is the name in the body, and EngineName the one that the engine knows, where they are others than Model.
 	Asked, EngineName string
+	// Leg is the part of the work that the context is for: LegMain, or LegPrefill at another worker before it. Each leg has a
+	// context of its own, which is good for no other.
+	Leg string
+	// Body is the BodyDigest of what was admitted; empty: the context is bound to no body.
+	Body string
+}
+
+// Legs of one admission.
+const (
+	LegMain    = ""
+	LegPrefill = "prefill"
+)
+
+// digestWhole bounds how much of a body is hashed. SHA-256 of a prompt of 330 KB would cost a sixth of all that its request
+// costs otherwise; of this much it is a hundredth.
+const digestWhole = 16 << 10
+
+// BodyDigest binds a context to a request's body, without its content-encoding: the SHA-256 of its length and of all of it,
+// or, of one above 16 KiB, of its first and its last 8 KiB. Whoever holds such a context can still change what lies between.
+func BodyDigest(body []byte) string {
+	var space [8 + digestWhole]byte
+	b := binary.BigEndian.AppendUint64(space[:0], uint64(len(body)))
+	if len(body) > digestWhole {
+		b = append(b, body[:digestWhole/2]...)
+		body = body[len(body)-digestWhole/2:]
+	}
+	sum := sha256.Sum256(append(b, body...))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // Kinds of refusal, for metrics and answers.
@@ -34,6 +65,7 @@ var (
 	ErrExpired  = errors.New("the trusted context has expired or is not valid yet")
 	ErrAudience = errors.New("the trusted context is for another endpoint")
 	ErrReplayed = errors.New("the trusted context was used before")
+	ErrLeg      = errors.New("the trusted context is for another leg of its request")
 	// ErrUnknownKey is a kind of ErrInvalid: of a stranger, or of a door that this worker has not joined.
 	ErrUnknownKey = fmt.Errorf("%w: its key is not known", ErrInvalid)
 )

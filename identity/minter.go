@@ -101,7 +101,7 @@ func (m *Minter) PublicKey() ed25519.PublicKey { return m.using.Load().Public }
 
 // Mint signs c, valid from now (less Skew) for Life.
 func (m *Minter) Mint(c Context, now time.Time) string {
-	var space [512]byte
+	var space [640]byte
 	payload := appendClaims(space[:0], m.door, c, now)
 	s, enc := m.using.Load(), base64.RawURLEncoding
 	token := make([]byte, 0, len(s.header)+enc.EncodedLen(len(payload))+1+enc.EncodedLen(ed25519.SignatureSize))
@@ -122,6 +122,9 @@ func appendClaims(b []byte, door string, c Context, now time.Time) []byte {
 	if c.Asked != "" {
 		text(`,"asked":`, c.Asked)
 	}
+	if c.Body != "" {
+		text(`,"body":`, c.Body)
+	}
 	if c.EngineName != "" {
 		text(`,"engine":`, c.EngineName)
 	}
@@ -130,6 +133,9 @@ func appendClaims(b []byte, door string, c Context, now time.Time) []byte {
 	text(`,"iss":`, door)
 	text(`,"jti":`, c.Admission)
 	text(`,"key":`, c.Key)
+	if c.Leg != "" {
+		text(`,"leg":`, c.Leg)
+	}
 	text(`,"model":`, c.Model)
 	b = strconv.AppendUint(append(b, `,"rev":`...), c.Revision, 10)
 	text(`,"team":`, c.Team)

@@ -26,6 +26,12 @@ func libraryClaims(door string, c Context, now time.Time) jwt.MapClaims {
 	if c.EngineName != "" {
 		m["engine"] = c.EngineName
 	}
+	if c.Leg != "" {
+		m["leg"] = c.Leg
+	}
+	if c.Body != "" {
+		m["body"] = c.Body
+	}
 	return m
 }
 
@@ -56,6 +62,7 @@ func TestAnyLibraryReadsAContext(t *testing.T) {
 		want := Context{
 			Admission: fmt.Sprint(i, randomText(r)), Key: randomText(r), Team: randomText(r), Model: randomText(r),
 			Endpoint: "e" + randomText(r), Revision: r.Uint64() >> r.IntN(64), Asked: randomText(r), EngineName: randomText(r),
+			Leg: randomText(r), Body: randomText(r),
 		}
 		ours := m.Mint(want, noon)
 		read, err := libraryVerify(ours, m.PublicKey(), want.Endpoint, noon)
@@ -80,7 +87,7 @@ func TestAnyLibraryReadsAContext(t *testing.T) {
 		for _, token := range []string{ours, theirs} {
 			v := NewVerifier(want.Endpoint)
 			v.SetKey(m.Door(), m.PublicKey())
-			if got, err := v.Verify(token, noon); err != nil || got != want {
+			if got, err := v.VerifyLeg(token, want.Leg, noon); err != nil || got != want {
 				t.Fatalf("got %+v, %v\nwant %+v", got, err, want)
 			}
 		}
@@ -159,7 +166,7 @@ func TestOddTokensOfAnHonestDoor(t *testing.T) {
 		"more members than ever":  {goodHeader, "{" + strings.Repeat(`"n":1,`, 40) + goodPayload[1:], ErrInvalid},
 		"longer than any context": {goodHeader, strings.Replace(goodPayload, `"k"`, `"`+strings.Repeat("k", maxContext)+`"`, 1), ErrInvalid},
 	} {
-		v.seen = map[string]struct{}{}
+		v.seen = map[use]struct{}{}
 		if _, err := v.Verify(sign(m, c.header, c.payload), noon); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
@@ -188,7 +195,7 @@ func FuzzClaims(f *testing.F) {
 			t.Fatalf("accepted %s %s, golang-jwt: %v", header, payload, err)
 		}
 		for name, value := range map[string]string{"jti": got.Admission, "key": got.Key, "team": got.Team, "model": got.Model,
-			"asked": got.Asked, "engine": got.EngineName} {
+			"asked": got.Asked, "engine": got.EngineName, "body": got.Body, "leg": got.Leg} {
 			if theirs, _ := read[name].(string); theirs != value {
 				t.Fatalf("%s of %s: %q, golang-jwt read %q", name, payload, value, theirs)
 			}

@@ -10,25 +10,28 @@ import (
 	"time"
 )
 
-// Verifier checks contexts at one worker. It remembers each admission for as long as its context could be used again, and
+// Verifier checks contexts at one worker. It remembers each admission, by its leg, for as long as its context could be used again, and
 // up to as long once more: its memory is bounded by the requests of twice Life + 2 × Skew.
 type Verifier struct {
 	endpoint string
 
 	mu    sync.Mutex
 	keys  map[string]ed25519.PublicKey // by id
-	seen  map[string]struct{}          // admissions of both generations
-	young []string                     // seen since turned
-	old   []string                     // seen in the generation before
+	seen  map[use]struct{}             // of both generations
+	young []use                        // seen since turned
+	old   []use                        // seen in the generation before
 	turn  time.Time                    // when young becomes old
 }
+
+// use of a context, which is to be the only one.
+type use struct{ admission, leg string }
 
 // maxContext is the longest context that is looked at, in bytes.
 const maxContext = 8 << 10
 
 // NewVerifier accepts contexts for one endpoint, signed with the keys that SetKey names; none at first.
 func NewVerifier(endpoint string) *Verifier {
-	return &Verifier{endpoint: endpoint, keys: map[string]ed25519.PublicKey{}, seen: map[string]struct{}{}}
+	return &Verifier{endpoint: endpoint, keys: map[string]ed25519.PublicKey{}, seen: map[use]struct{}{}}
 }
 
 // SetKey trusts a key by its id, see [DoorKey], in place of the one that had this id before.
@@ -45,9 +48,14 @@ func (v *Verifier) RemoveKey(id string) {
 	delete(v.keys, id)
 }
 
-// Verify answers what the door vouched for. The error is ErrInvalid, which may be an ErrUnknownKey, ErrExpired, ErrAudience or
-// ErrReplayed; a second use of an admission is refused whatever its signature's age.
+// Verify answers what the door vouched for, for the main leg. The error is ErrInvalid, which may be an ErrUnknownKey,
+// ErrExpired, ErrAudience, ErrLeg or ErrReplayed; a second use of an admission is refused whatever its signature's age.
 func (v *Verifier) Verify(token string, now time.Time) (Context, error) {
+	return v.VerifyLeg(token, LegMain, now)
+}
+
+// VerifyLeg is Verify for one leg, each of which an admission uses once.
+func (v *Verifier) VerifyLeg(token, leg string, now time.Time) (Context, error) {
 	payload, err := v.signed(token)
 	if err != nil {
 		return Context{}, err
@@ -62,7 +70,9 @@ func (v *Verifier) Verify(token string, now time.Time) (Context, error) {
 		return Context{}, ErrAudience
 	case c.Admission == "":
 		return Context{}, ErrInvalid
-	case !v.first(c.Admission, now):
+	case c.Leg != leg:
+		return Context{}, ErrLeg
+	case !v.first(use{strings.Clone(c.Admission), leg}, now): // or the whole context would be kept with it
 		return Context{}, ErrReplayed
 	}
 	c.Endpoint = v.endpoint
@@ -171,6 +181,10 @@ func parseClaims(payload string) (c claims, err error) {
 			c.Model, err = f.string()
 		case "asked":
 			c.Asked, err = f.string()
+		case "body":
+			c.Body, err = f.string()
+		case "leg":
+			c.Leg, err = f.string()
 		case "engine":
 			c.EngineName, err = f.string()
 		default:
@@ -192,23 +206,22 @@ func (c claims) valid(now time.Time) bool {
 		!early.Before(time.Unix(int64(c.issued), 0)) && !early.Before(time.Unix(int64(c.before), 0))
 }
 
-// first says whether the admission is new. Two generations, each as long as a context can live, make forgetting cheap:
-// what falls out has expired.
-func (v *Verifier) first(admission string, now time.Time) bool {
+// first says whether the use is. Two generations, each as long as a context can live, make forgetting cheap: what falls out
+// has expired.
+func (v *Verifier) first(u use, now time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if now.After(v.turn) {
-		for _, id := range v.old {
-			delete(v.seen, id)
+		for _, old := range v.old {
+			delete(v.seen, old)
 		}
 		v.old, v.young = v.young, nil
 		v.turn = now.Add(Life + 2*Skew)
 	}
-	if _, dup := v.seen[admission]; dup {
+	if _, dup := v.seen[u]; dup {
 		return false
 	}
-	admission = strings.Clone(admission) // or the whole context would be kept with it
-	v.seen[admission] = struct{}{}
-	v.young = append(v.young, admission)
+	v.seen[u] = struct{}{}
+	v.young = append(v.young, u)
 	return true
 }
