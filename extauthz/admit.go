@@ -202,7 +202,7 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 		a.workers = choice.Addrs
 	}
 	trusted := identity.Context{Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, Endpoint: a.endpoint,
-		Revision: c.snap.Revision(), Asked: c.alias()}
+		Revision: c.snap.Revision(), Asked: c.alias(), Body: identity.BodyDigest(c.body)}
 	if c.model.EngineName != c.asked.Name { // which stands in the body
 		trusted.EngineName = c.model.EngineName
 	}
