@@ -25,6 +25,7 @@ type acks struct {
 	acked   func(endpoints map[string]uint64)
 	log     *slog.Logger
 	metrics *metrics
+	needed  []string // secrets without which no worker is reached
 
 	mu      sync.Mutex        // guards all below
 	view    uint64            // version of the fleet's view that is published
@@ -41,6 +42,7 @@ type stream struct {
 	opened time.Time
 	sent   map[string]sent   // by nonce, not answered yet
 	held   map[string]string // endpoint resources that Envoy holds, name → version
+	secret map[string]string // likewise secrets
 }
 
 // sent is one response.
@@ -49,8 +51,8 @@ type sent struct {
 	updated map[string]string
 }
 
-func newAcks(acked func(map[string]uint64), log *slog.Logger, m *metrics) *acks {
-	return &acks{acked: acked, log: log, metrics: m, has: map[string]uint64{}, streams: map[int64]*stream{}, gone: make(chan struct{}, 1)}
+func newAcks(acked func(map[string]uint64), log *slog.Logger, m *metrics, needed ...string) *acks {
+	return &acks{acked: acked, log: log, metrics: m, needed: needed, has: map[string]uint64{}, streams: map[int64]*stream{}, gone: make(chan struct{}, 1)}
 }
 
 // callbacks are go-control-plane's. Envoy uses the delta protocol only.
@@ -80,7 +82,7 @@ func (a *acks) expect(view uint64, want map[string]string) {
 func (a *acks) open(id int64, caller process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.streams[id] = &stream{caller: caller, opened: time.Now(), sent: map[string]sent{}, held: map[string]string{}}
+	a.streams[id] = &stream{caller: caller, opened: time.Now(), sent: map[string]sent{}, held: map[string]string{}, secret: map[string]string{}}
 	a.metrics.connected.Set(1)
 	a.log.Info("envoy connected", "stream", id)
 }
@@ -168,17 +170,15 @@ func (a *acks) request(id int64, r *discoveryv3.DeltaDiscoveryRequest) {
 	if st == nil {
 		return
 	}
-	if r.TypeUrl == resource.EndpointType {
-		maps.Copy(st.held, r.InitialResourceVersions) // a stream anew, an Envoy as before
+	if holds := st.of(r.TypeUrl); holds != nil {
+		maps.Copy(holds, r.InitialResourceVersions) // a stream anew, an Envoy as before
 	}
 	if s, ok := st.sent[r.ResponseNonce]; ok {
 		delete(st.sent, r.ResponseNonce)
 		a.answer(st, s, r)
 	}
-	if r.TypeUrl == resource.EndpointType {
-		for _, name := range r.ResourceNamesUnsubscribe {
-			delete(st.held, name)
-		}
+	for _, name := range r.ResourceNamesUnsubscribe {
+		delete(st.of(r.TypeUrl), name)
 	}
 	a.check()
 }
@@ -191,16 +191,30 @@ func (a *acks) answer(st *stream, s sent, r *discoveryv3.DeltaDiscoveryRequest) 
 		return
 	}
 	a.metrics.acks.WithLabelValues(short(s.kind)).Inc()
-	if s.kind != resource.EndpointType {
-		return
+	if holds := st.of(s.kind); holds != nil {
+		maps.Copy(holds, s.updated)
 	}
-	maps.Copy(st.held, s.updated)
 }
 
-// check acknowledges the endpoints that an Envoy holds as they are wanted. One that is about to change stays acknowledged as it
+// of is what is kept of the resources of a kind; nil: nothing.
+func (s *stream) of(kind string) map[string]string {
+	switch kind {
+	case resource.EndpointType:
+		return s.held
+	case resource.SecretType:
+		return s.secret
+	}
+	return nil
+}
+
+// check acknowledges the endpoints that an Envoy holds as they are wanted, once it can encrypt to them: a cluster that waits for
+// its secrets takes no request. One that is about to change stays acknowledged as it
 // was; so do all when a stream breaks, since Envoy keeps them, and asks for them before it listens when it starts anew.
 func (a *acks) check() {
 	for _, st := range a.streams {
+		if slices.ContainsFunc(a.needed, func(name string) bool { return st.secret[name] == "" }) {
+			continue
+		}
 		for name, version := range a.want {
 			if st.held[name] == version {
 				a.has[EndpointOf(name)] = a.view

@@ -141,6 +141,48 @@ func TestAcks(t *testing.T) {
 	}
 }
 
+// TestSecretsComeFirst: a worker that is reached by TLS cannot be picked before Envoy has what that needs.
+func TestSecretsComeFirst(t *testing.T) {
+	secret := func(r *discoveryv3.DeltaDiscoveryRequest) { r.TypeUrl = resource.SecretType }
+	x := newTalk()
+	x.needed = []string{ClusterName("c"), ClusterName("k")} // names as good as any
+	x.open(1, process{})
+	x.wants(5, "a1")
+	x.sends(resource.EndpointType, "n1", "a", "1")
+	x.says("n1", "", nil)
+	x.sends(resource.SecretType, "n2", "c", "1")
+	x.says("n2", "", secret)
+	x.sends(resource.SecretType, "n3", "k", "1")
+	x.says("n3", "no such file", secret)
+	if len(x.got) != 0 {
+		t.Errorf("acknowledged %v, and a secret was refused", x.got)
+	}
+	x.sends(resource.SecretType, "n4", "k", "2")
+	x.says("n4", "", secret)
+	if x.got["a"] != 5 {
+		t.Errorf("acknowledged %v", x.got)
+	}
+	x.close(1)
+	x.open(1, process{})
+	x.wants(6, "a1")
+	for kind, names := range map[string][]string{resource.EndpointType: {"a1"}, resource.SecretType: {"c1", "k2"}} {
+		x.says("", "", func(r *discoveryv3.DeltaDiscoveryRequest) {
+			r.TypeUrl, r.InitialResourceVersions = kind, content(names...)
+		})
+	}
+	if x.got["a"] != 6 {
+		t.Errorf("after the stream broke: acknowledged %v", x.got)
+	}
+	x.says("", "", func(r *discoveryv3.DeltaDiscoveryRequest) {
+		secret(r)
+		r.ResourceNamesUnsubscribe = []string{ClusterName("c")}
+	})
+	x.wants(7, "a1")
+	if x.got["a"] != 6 {
+		t.Errorf("one is not held any more: acknowledged %v", x.got)
+	}
+}
+
 func TestNacksAreCounted(t *testing.T) {
 	x := newTalk()
 	x.open(1, process{})

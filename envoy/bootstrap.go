@@ -51,11 +51,12 @@ func (d Door) Static(view *fleet.View, endpoints []string) *bootstrapv3.Bootstra
 	b := d.Bootstrap()
 	b.DynamicResources = nil
 	b.StaticResources.Listeners = []*listenerv3.Listener{d.listener(d.route())}
-	b.StaticResources.Secrets = d.secrets()
+	b.StaticResources.Secrets = append(d.secrets(), d.workerSecrets()...)
 	for _, name := range unique(endpoints) {
 		c := d.endpointCluster(name)
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-		c.EdsClusterConfig, c.LoadAssignment = nil, assignment(view, name)
+		c.EdsClusterConfig, c.LoadAssignment = nil, d.assignment(view, name)
+		d.encryptTo(c, true)
 		b.StaticResources.Clusters = append(b.StaticResources.Clusters, c)
 	}
 	return b

@@ -2,9 +2,11 @@ package envoy
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -51,16 +53,29 @@ func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 // addWorker starts a worker and waits until it can be picked, if Envoy is there to say so.
 func (r *rig) addWorker(name, endpoint string) (leave func()) {
+	return r.joinWorker(fleet.Worker{Name: name, Endpoint: endpoint}, nil)
+}
+
+// joinWorker is addWorker for one that speaks TLS.
+func (r *rig) joinWorker(as fleet.Worker, encrypted *tls.Config) (leave func()) {
+	name := as.Name
 	w := &worker{name: name, got: newNotes[*http.Request]()}
 	w.answer = func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("x-spokegate-secret", "from the worker")
 		fmt.Fprintf(rw, "served by %s", name)
 	}
-	s := httptest.NewServer(w)
+	s := httptest.NewUnstartedServer(w)
+	if s.TLS = encrypted; encrypted == nil {
+		s.Start()
+	} else {
+		s.Config.ErrorLog = log.New(r.log, "worker "+name+": ", 0)
+		s.StartTLS()
+	}
 	r.t.Cleanup(s.Close)
 	w.addr = s.Listener.Addr().String()
 	r.workers[name] = w
-	leave, err := r.fleet.Join(fleet.Worker{Name: name, Endpoint: endpoint, Addr: w.addr, State: fleet.Ready})
+	as.Addr, as.State = w.addr, fleet.Ready
+	leave, err := r.fleet.Join(as)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -65,7 +66,7 @@ func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *
 		ConnectTimeout:                secs(5 * time.Second),
 		PerConnectionBufferLimitBytes: u32(connectionBuffer),
 		CircuitBreakers:               noBreakers(),
-		LoadAssignment:                &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: locality(path)},
+		LoadAssignment:                &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: locality(host(path))},
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{protocolOptions: pack(&upstreamv3.HttpProtocolOptions{
 			UpstreamProtocolOptions: explicit(&upstreamv3.HttpProtocolOptions_ExplicitHttpConfig{
 				ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: h2},
@@ -77,7 +78,7 @@ func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *
 // endpointCluster is the pool of workers of one endpoint, over HTTP/1.1. Its endpoints come by EDS.
 func (d Door) endpointCluster(endpoint string) *clusterv3.Cluster {
 	name := ClusterName(endpoint)
-	return &clusterv3.Cluster{
+	c := &clusterv3.Cluster{
 		Name:                          name,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:              &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: name},
@@ -98,6 +99,8 @@ func (d Door) endpointCluster(endpoint string) *clusterv3.Cluster {
 			}),
 		})},
 	}
+	d.encryptTo(c, false)
+	return c
 }
 
 // overrideHost takes the workers that the metadata names, one an attempt, in that order. Envoy's policy fails open: when
@@ -127,28 +130,30 @@ func nobody() *clusterv3.LoadBalancingPolicy {
 
 // assignment lists the workers of an endpoint that are ready. Envoy takes hosts that are named whatever their health, so
 // the ones that may not be taken are left out; requests that run there go on.
-func assignment(view *fleet.View, endpoint string) *endpointv3.ClusterLoadAssignment {
-	var addrs []string
-	for _, w := range view.Workers {
+func (d Door) assignment(view *fleet.View, endpoint string) *endpointv3.ClusterLoadAssignment {
+	var hosts []*endpointv3.LbEndpoint
+	byAddr := func(a, b fleet.Worker) int { return strings.Compare(a.Addr, b.Addr) }
+	for _, w := range slices.SortedFunc(slices.Values(view.Workers), byAddr) {
 		if w.Endpoint == endpoint && w.State == fleet.Ready {
-			addrs = append(addrs, w.Addr)
+			h := host(w.Addr)
+			d.named(h, w)
+			hosts = append(hosts, h)
 		}
 	}
-	slices.Sort(addrs)
-	return &endpointv3.ClusterLoadAssignment{ClusterName: ClusterName(endpoint), Endpoints: locality(addrs...)}
+	return &endpointv3.ClusterLoadAssignment{ClusterName: ClusterName(endpoint), Endpoints: locality(hosts...)}
 }
 
-func locality(addrs ...string) []*endpointv3.LocalityLbEndpoints {
-	if len(addrs) == 0 {
+func locality(hosts ...*endpointv3.LbEndpoint) []*endpointv3.LocalityLbEndpoints {
+	if len(hosts) == 0 {
 		return nil
 	}
-	l := &endpointv3.LocalityLbEndpoints{}
-	for _, a := range addrs {
-		l.LbEndpoints = append(l.LbEndpoints, &endpointv3.LbEndpoint{
-			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(a)}},
-		})
+	return []*endpointv3.LocalityLbEndpoints{{LbEndpoints: hosts}}
+}
+
+func host(addr string) *endpointv3.LbEndpoint {
+	return &endpointv3.LbEndpoint{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(addr)}},
 	}
-	return []*endpointv3.LocalityLbEndpoints{l}
 }
 
 func noBreakers() *clusterv3.CircuitBreakers {

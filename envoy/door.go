@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/spokegate/spokegate/identity/mtls"
 )
 
 // Door says what a door's Envoy is to do. Fields at zero take the default named beside them.
@@ -21,6 +23,11 @@ type Door struct {
 	// TLSCert and TLSKey are the absolute paths of a PEM certificate chain and its key. Empty: plain HTTP. A renewed pair is
 	// taken up when it is renamed into place.
 	TLSCert, TLSKey string
+	// WorkerTLS are the absolute paths of what Envoy shows to workers and holds them against; both sides need a certificate then.
+	// Empty: plain HTTP. Renewed ones are taken up when they are renamed into place.
+	WorkerTLS mtls.Files
+	// Spoke is the spoke's name, as the URIs in workers' certificates have it. Needed with WorkerTLS.
+	Spoke string
 	// Admin is Envoy's admin: ip:port on loopback, or the absolute path of a Unix socket. Empty: none.
 	Admin string
 	// DoorSocket is the Unix socket of the door process: ext_authz, meter, access log and ADS. Required.
@@ -130,6 +137,9 @@ func (d Door) Validate() error {
 		"a client that stalls must meet the request timeout first", d.CheckTimeout, d.RequestTimeout, d.IdleTimeout)
 	if err := d.checkTLS(); err != nil {
 		errs = append(errs, fmt.Errorf("envoy: %w", err))
+	}
+	if err := d.checkWorkerTLS(); err != nil {
+		errs = append(errs, fmt.Errorf("envoy: towards workers: %w", err))
 	}
 	return errors.Join(errs...)
 }

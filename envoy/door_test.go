@@ -11,11 +11,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/identity/mtls"
+	"github.com/spokegate/spokegate/identity/mtls/mtlstest"
 )
 
 func valid() Door { return Door{Listen: "127.0.0.1:10000", DoorSocket: "/run/door.sock"} }
 
 func TestValidate(t *testing.T) {
+	files := mtlstest.New(t).Issue(t, "door.test")
 	for name, c := range map[string]struct {
 		change func(*Door)
 		want   string // "" is valid
@@ -38,6 +41,9 @@ func TestValidate(t *testing.T) {
 		"idle before request":     {func(d *Door) { d.IdleTimeout = time.Second }, "timeouts"},
 		"hops beyond reason":      {func(d *Door) { d.TrustedHops = 17 }, "trusted hops"},
 		"negative hops":           {func(d *Door) { d.TrustedHops = -1 }, "trusted hops"},
+		"TLS to workers":          {func(d *Door) { d.WorkerTLS, d.Spoke = files, "north" }, ""},
+		"TLS without authorities": {func(d *Door) { d.WorkerTLS, d.Spoke = mtls.Files{Cert: files.Cert, Key: files.Key}, "north" }, "authorities"},
+		"TLS without a spoke":     {func(d *Door) { d.WorkerTLS = files }, "spoke"},
 		"negative threads":        {func(d *Door) { d.Concurrency = -1 }, "concurrency"},
 	} {
 		t.Run(name, func(t *testing.T) {

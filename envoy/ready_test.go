@@ -1,24 +1,48 @@
 package envoy
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/identity/mtls"
+	"github.com/spokegate/spokegate/identity/mtls/mtlstest"
 )
 
 // TestPickableMeansServed: a worker joins for an endpoint that the policy names only later. From the moment at which it can be
 // picked every thread of Envoy finds it.
 func TestPickableMeansServed(t *testing.T) {
-	r := newRig(t, false, func(d *Door) { d.Concurrency = 4 })
+	for kind, encrypted := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(kind, func(t *testing.T) { pickableMeansServed(t, encrypted) })
+	}
+}
+
+func pickableMeansServed(t *testing.T, encrypted bool) {
+	authority := mtlstest.New(t)
+	r := newRig(t, false, func(d *Door) {
+		d.Concurrency = 4
+		if encrypted {
+			d.WorkerTLS, d.Spoke = authority.Issue(t, "door.test"), "north"
+		}
+	})
 	r.serveDoor()
-	r.server.SetEndpoints([]string{"large"})
+	var endpoints []string
+	if !encrypted { // else the first one brings the certificates along
+		endpoints = append(endpoints, "large")
+	}
+	r.server.SetEndpoints(endpoints)
 	r.startEnvoy()
-	endpoints := []string{"large"}
 	for i := range 25 {
 		name := fmt.Sprintf("late-%d", i)
-		r.addWorker(name, name)
-		r.awaitAcked()
+		r.joinWorker(fleet.Worker{Name: name, Endpoint: name}, r.workerTLS(authority, encrypted, name))
+		if !encrypted {
+			r.awaitAcked()
+		}
 		if len(r.fleet.Pickable(name)) != 0 {
 			t.Fatalf("%s can be picked, and no cluster is there", name)
 		}
@@ -45,6 +69,18 @@ func TestPickableMeansServed(t *testing.T) {
 		}
 		all.Wait()
 	}
+}
+
+// workerTLS is what a worker with this name speaks; nil where nothing is encrypted.
+func (r *rig) workerTLS(a *mtlstest.Authority, encrypted bool, name string) *tls.Config {
+	if !encrypted {
+		return nil
+	}
+	keeper, err := mtls.Open(a.Issue(r.t, name), slog.New(slog.NewTextHandler(r.log, nil)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return keeper.Server(func(*x509.Certificate) error { return nil }, "http/1.1")
 }
 
 // awaitAcked waits until Envoy has all of the present view that it is told of.

@@ -9,7 +9,7 @@ import (
 	"github.com/spokegate/spokegate/fleet"
 )
 
-// Resources is what Envoy is told over ADS: the listener, its route and certificate, and for each endpoint of the policy a cluster and
+// Resources is what Envoy is told over ADS: the listener, its route, the certificates, and for each endpoint of the policy a cluster and
 // the workers that are ready. Equal arguments give equal bytes.
 func (d Door) Resources(view *fleet.View, endpoints []string) map[resource.Type][]types.Resource {
 	d = d.withDefaults()
@@ -17,12 +17,12 @@ func (d Door) Resources(view *fleet.View, endpoints []string) map[resource.Type]
 		resource.ListenerType: {d.listener(nil)},
 		resource.RouteType:    {d.route()},
 	}
-	for _, s := range d.secrets() {
+	for _, s := range append(d.secrets(), d.workerSecrets()...) {
 		r[resource.SecretType] = append(r[resource.SecretType], s)
 	}
 	for _, name := range unique(endpoints) {
 		r[resource.ClusterType] = append(r[resource.ClusterType], d.endpointCluster(name))
-		r[resource.EndpointType] = append(r[resource.EndpointType], assignment(view, name))
+		r[resource.EndpointType] = append(r[resource.EndpointType], d.assignment(view, name))
 	}
 	return r
 }

@@ -46,8 +46,12 @@ func NewServer(d Door, f *fleet.Fleet, log *slog.Logger, registerer prometheus.R
 	s := &Server{
 		door: d.withDefaults(), fleet: f, log: log, stop: stop, renamed: make(chan struct{}),
 		cache: cachev3.NewSnapshotCache(true, oneNode{}, quiet{log}),
-		acks:  newAcks(f.Acked, log, newMetrics(registerer)),
 	}
+	var needed []string
+	for _, secret := range s.door.workerSecrets() {
+		needed = append(needed, secret.Name)
+	}
+	s.acks = newAcks(f.Acked, log, newMetrics(registerer), needed...)
 	s.ads = serverv3.NewServer(ctx, s.cache, s.acks.callbacks())
 	return s
 }

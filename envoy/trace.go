@@ -70,7 +70,7 @@ func (d Door) collector() *clusterv3.Cluster {
 	if _, err := netip.ParseAddrPort(d.Collector); err == nil {
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
 	}
-	c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: collectorCluster, Endpoints: locality(d.Collector)}
+	c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: collectorCluster, Endpoints: locality(host(d.Collector))}
 	return c
 }
 

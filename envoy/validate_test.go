@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/identity/mtls/mtlstest"
 )
 
 // binary is the real Envoy: $SPOKEGATE_ENVOY, or where make puts it.
@@ -36,7 +37,9 @@ func TestEnvoyAccepts(t *testing.T) {
 	plain := Door{Listen: "127.0.0.1:10000", DoorSocket: "/tmp/spokegate-door.sock"}
 	full := Door{Listen: "[::1]:10000", Admin: "127.0.0.1:9901", DoorSocket: "/tmp/d.sock", PickerSocket: "/tmp/p.sock", BodyLimit: 1 << 20,
 		TrustedHops: 2, Collector: "collector.example:4317", TracePercent: 12.5}
-	for name, d := range map[string]Door{"pick rides on ext_authz": plain, "picker behind ext_proc": full} {
+	encrypted := plain
+	encrypted.WorkerTLS, encrypted.Spoke = mtlstest.New(t).Issue(t, "door.test"), "north"
+	for name, d := range map[string]Door{"pick rides on ext_authz": plain, "picker behind ext_proc": full, "TLS to workers": encrypted} {
 		for kind, doc := range map[string]func() ([]byte, error){
 			"static":    func() ([]byte, error) { return YAML(d.Static(sampleView(), []string{"large", "small", "large"})) },
 			"bootstrap": func() ([]byte, error) { return YAML(d.Bootstrap()) },
