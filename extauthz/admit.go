@@ -22,7 +22,8 @@ type caller struct {
 	snap *policy.Snapshot
 	key  *policy.Key
 	body []byte // decoded; only until the answer is made
-	// What the body asks for, once it is permitted, and the model that it goes to: another one where an alias was asked for.
+	// What is asked for, once it is known, and where it is permitted the model that it goes to: another one where an alias was
+	// asked for.
 	asked, model *policy.Model
 	// As in answer.
 	held   bool
@@ -31,7 +32,11 @@ type caller struct {
 }
 
 func (c caller) refused(e *openai.Error) answer {
-	return answer{op: c.op, key: c.key, model: c.model, refusal: e, held: c.held, reason: c.reason, wrong: c.wrong}
+	a := answer{op: c.op, key: c.key, asked: c.asked, model: c.model, refusal: e, held: c.held, reason: c.reason, wrong: c.wrong}
+	if c.snap != nil {
+		a.revision = c.snap.Revision()
+	}
+	return a
 }
 
 // head answers on headers alone: it refuses what is hopeless before Envoy buffers a large body, and counts nothing.
@@ -119,10 +124,11 @@ func (c *caller) permit(req *openai.Request, admission string) *openai.Error {
 	if asked == nil {
 		return openai.ModelNotFound(req.Model)
 	}
+	c.asked = asked
 	if !c.key.Allows(asked) {
 		return openai.ModelNotAllowed(req.Model)
 	}
-	c.asked, c.model = asked, asked.Resolve(xxh3.HashString(admission))
+	c.model = asked.Resolve(xxh3.HashString(admission))
 	for _, field := range req.Steering() {
 		if !c.model.Endpoint.AllowFields[field] {
 			return openai.InvalidBody(field, fmt.Sprintf("the field %q steers the engine and is not allowed for this model", field))
@@ -168,7 +174,9 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 		PromptEstimate: need.prompt, CachedWeight: c.model.Tokens.CachedWeight, Price: c.model.Price, At: now,
 	}, decision.Hold)
 	if !opened && !s.Flights.Live(q.id) { // it had its flight: nothing would count what passed now
-		return c.refused(openai.Unavailable("this request has ended already", time.Second))
+		a := c.refused(openai.Unavailable("this request has ended already", time.Second))
+		a.unserved = "it has ended already"
+		return a
 	}
 	a, err := s.dispatch(ctx, q, c, req, now)
 	if err != nil {

@@ -26,8 +26,9 @@ type answer struct {
 	op     openai.Op
 
 	// As far as they are known:
-	key   *policy.Key
-	model *policy.Model
+	revision     uint64
+	key          *policy.Key
+	asked, model *policy.Model
 
 	// Where passes is true and the request was admitted:
 	admission string

@@ -24,6 +24,7 @@ func listModels(c caller) answer {
 	case model == nil:
 		return c.refused(openai.ModelNotFound(c.arg))
 	case !slices.Contains(allowed, model):
+		c.asked = model
 		return c.refused(openai.ModelNotAllowed(c.arg))
 	}
 	return answer{op: c.op, local: openai.ModelObject(model.Name, 0)}

@@ -44,6 +44,8 @@ type Config struct {
 	Picker Picker
 	// Issuers verifies JWTs; nil: only keys are credentials.
 	Issuers Issuers
+	// Refusals journals what is refused; nil: nobody does.
+	Refusals Refusals
 	// BodyLimit in bytes, so that a body that Envoy would refuse is refused on its content-length. It holds for a body that
 	// arrives encoded, and again for what it decodes to.
 	BodyLimit  int64
@@ -98,6 +100,7 @@ func (s *Server) Check(ctx context.Context, req *Request) (*authv3.CheckResponse
 	}
 	s.metrics.decided(a, took)
 	s.note(ctx, q.id, &a)
+	s.journal(&q, &a)
 	return a.response(), nil
 }
 

@@ -3,10 +3,10 @@ package flight
 import (
 	"container/list"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/usage"
 )
 
 // flight is one admission on its way.
@@ -60,7 +60,7 @@ func (c *core) start(a Admission, hold limits.Hold, now time.Time) (opened bool,
 	if c.flights[a.ID] != nil || c.recent.ended(a.ID) {
 		return false, nil
 	}
-	a.ClientRequestID = cut(a.ClientRequestID)
+	a.ClientRequestID = usage.ClientRequestID(a.ClientRequestID)
 	f := &flight{admission: a, hold: hold, due: now.Add(c.leaseEvery)}
 	f.place = c.open.PushBack(f)
 	c.flights[a.ID] = f
@@ -78,16 +78,6 @@ func (c *core) start(a Admission, hold limits.Hold, now time.Time) (opened bool,
 		free = append(free, c.finishAll(now)...)
 	}
 	return true, free
-}
-
-// maxClientID bounds what a client can make us keep of its own request id. In bytes.
-const maxClientID = 128
-
-func cut(id string) string {
-	if len(id) <= maxClientID {
-		return id
-	}
-	return strings.ToValidUTF8(strings.Clone(id[:maxClientID]), "")
 }
 
 // end takes facts. The first conclusive ones free what the flight holds, except that a hold with quotas waits a little for

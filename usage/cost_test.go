@@ -45,7 +45,9 @@ func ratCost(p *usagev1.Price, prompt, cached, completion *int64) *big.Int {
 	if cached != nil && *cached > 0 {
 		hits.SetInt64(min(*cached, *prompt))
 	}
-	times := func(tokens *big.Rat, price int64) *big.Rat { return new(big.Rat).Mul(tokens, big.NewRat(price, 1_000_000)) }
+	times := func(tokens *big.Rat, price int64) *big.Rat {
+		return new(big.Rat).Mul(tokens, big.NewRat(price, 1_000_000))
+	}
 	rest := new(big.Rat).Sub(new(big.Rat).SetInt64(*prompt), hits)
 	sum := times(rest, p.Input)
 	sum.Add(sum, times(hits, p.Cached))

@@ -54,6 +54,7 @@ func (o *object) rejection(r *usagev1.Rejection) {
 	in.str("code", r.Code)
 	in.str("limit", r.Limit)
 	in.uint("count", r.Count)
+	in.str("reason", r.Reason)
 	o.close(in)
 }
 

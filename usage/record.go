@@ -3,6 +3,7 @@ package usage
 import (
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Kinds of record.
@@ -43,6 +44,17 @@ const (
 	CountedEngine = "engine" // reported by the engine
 	CountedNone   = "none"   // unknown
 )
+
+// maxClientID bounds what a client can make us keep of its own request id. In bytes.
+const maxClientID = 128
+
+// ClientRequestID is what the client called its request, as it stands in records.
+func ClientRequestID(id string) string {
+	if len(id) <= maxClientID {
+		return id
+	}
+	return strings.ToValidUTF8(strings.Clone(id[:maxClientID]), "")
+}
 
 // AdmittedID is the id of the record that the door writes when it says yes.
 func AdmittedID(admission string) string { return admission + "/" + KindAdmitted }

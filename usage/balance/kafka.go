@@ -87,10 +87,11 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig, from time.Time) (*Kafka, er
 
 // find lists the partitions. The topic of a kind that nobody ever wrote may be missing.
 func (k *Kafka) find(ctx context.Context, c *kafka.Client) error {
-	kinds := usage.Kinds()
-	names := make([]string, len(kinds))
-	for i, kind := range kinds {
-		names[i] = k.cfg.Prefix + kind
+	var names []string
+	for _, kind := range usage.Kinds() {
+		if kind != usage.KindRejected {
+			names = append(names, k.cfg.Prefix+kind)
+		}
 	}
 	meta, err := c.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
 	if err != nil {
@@ -185,6 +186,9 @@ func (k *Kafka) Read(ctx context.Context, add func(Item) error, progress func(do
 				progress(done, k.total)
 			}
 			r, err := event(m)
+			if err == nil && usage.OutsideBalance(r.Source) { // their checkpoints lie beside others
+				return nil
+			}
 			return add(Item{Record: r, Body: m.Value, Err: err, Lane: lane, Place: fmt.Sprintf("%s, offset %d", lane, m.Offset), Fresh: m.Offset >= p.proven})
 		})
 		if err != nil {

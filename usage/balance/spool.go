@@ -60,6 +60,9 @@ func (s *Spools) Read(ctx context.Context, add func(Item) error, progress func(d
 			if at = l.Offset; progress != nil {
 				progress(before+at, s.size)
 			}
+			if l.Err == nil && usage.OutsideBalance(l.Record.Source) {
+				return nil
+			}
 			return add(Item{Record: l.Record, Body: l.Body, Err: l.Err, Place: fmt.Sprintf("%s, byte %d", l.File, l.Offset), Lane: filepath.Dir(l.File)})
 		})
 		if err != nil {

@@ -30,7 +30,7 @@ const (
 // Record is one line of a journal. source, epoch and sequence are set by the spool that keeps it.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG; rejected/SOURCE/EPOCH/SEQUENCE;
+	// ADMISSION/admitted, ADMISSION/usage or ADMISSION/served/ATTEMPT/LEG; rejected/SOURCE/EPOCH/NUMBER;
 	// probe/SOURCE/ENGINE_EPOCH/NUMBER; engine/SOURCE/ENGINE_EPOCH/NUMBER; write-off/SOURCE; checkpoint/SOURCE/EPOCH/SEQUENCE;
 	// balance/TIME/HOUR/SOURCE/TEAM (TIME of judging in Unix milliseconds, "all" for what is not of one hour, source or team).
 	// Equal ids say the same thing, but for a repair (see anomalies): the original wins.
@@ -59,7 +59,7 @@ type Record struct {
 	Worker string `protobuf:"bytes,16,opt,name=worker,proto3" json:"worker,omitempty"`
 	// The policy revision that admitted it.
 	Revision uint64 `protobuf:"varint,17,opt,name=revision,proto3" json:"revision,omitempty"`
-	// "chat", "completions", "embeddings", "responses" or "messages".
+	// "chat", "completions", "embeddings", "responses" or "messages"; in "rejected" also "models", "usage" and "unknown".
 	Operation string `protobuf:"bytes,18,opt,name=operation,proto3" json:"operation,omitempty"`
 	// The x-request-id that the client sent, if any.
 	ClientRequestId string `protobuf:"bytes,19,opt,name=client_request_id,json=clientRequestId,proto3" json:"client_request_id,omitempty"`
@@ -559,11 +559,15 @@ type Rejection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The error's code as the client got it, such as "rate_limit_exceeded".
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	// Which limit, for those that are limits; the form is that of the limit's metric.
+	// Which limit, for those that are limits: its level and kind, as in its metric, such as "team/tokens_per_minute", and where
+	// it counts one model alone the model, such as "team/concurrency/large".
 	Limit string `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// How many refusals this record stands for; at least 1. Above 1 key, team and model are theirs in common or empty, and
-	// admission is empty.
-	Count         uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// How many refusals this record stands for; at least 1. Above 1 it says what they have in common: admission, operation and
+	// client_request_id are empty, and ended_at is when the last of them was.
+	Count uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// Why a credential was refused, which the client is not told: a reason of spokegate_credentials_refused_total. Empty: it was
+	// not, or other refusals are in this record too.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -617,6 +621,13 @@ func (x *Rejection) GetCount() uint64 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *Rejection) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // Balance is what a reconciliation found (at ended_at of the record): of the admissions of one hour by one source for one team
@@ -1033,11 +1044,12 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\rprompt_tokens\x18\x02 \x01(\x03H\x00R\fpromptTokens\x88\x01\x01\x120\n" +
 	"\x11completion_tokens\x18\x03 \x01(\x03H\x01R\x10completionTokens\x88\x01\x01B\x10\n" +
 	"\x0e_prompt_tokensB\x14\n" +
-	"\x12_completion_tokens\"K\n" +
+	"\x12_completion_tokens\"c\n" +
 	"\tRejection\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x04R\x05count\"\x93\x06\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x93\x06\n" +
 	"\aBalance\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12.\n" +
