@@ -32,6 +32,9 @@ type Context struct {
 	// Leg is the part of the work that the context is for: LegMain, or LegPrefill at another worker before it. Each leg has a
 	// context of its own, which is good for no other.
 	Leg string
+	// Worker is the address, ip:port, of the one worker that the context is for; empty: any of the endpoint. The verifier does
+	// not know where it runs: that is the worker's to compare.
+	Worker string
 	// Body is the BodyDigest of what was admitted; empty: the context is bound to no body.
 	Body string
 }

@@ -139,5 +139,8 @@ func appendClaims(b []byte, door string, c Context, now time.Time) []byte {
 	text(`,"model":`, c.Model)
 	b = strconv.AppendUint(append(b, `,"rev":`...), c.Revision, 10)
 	text(`,"team":`, c.Team)
+	if c.Worker != "" {
+		text(`,"worker":`, c.Worker)
+	}
 	return append(b, '}')
 }

@@ -32,6 +32,9 @@ func libraryClaims(door string, c Context, now time.Time) jwt.MapClaims {
 	if c.Body != "" {
 		m["body"] = c.Body
 	}
+	if c.Worker != "" {
+		m["worker"] = c.Worker
+	}
 	return m
 }
 
@@ -62,7 +65,7 @@ func TestAnyLibraryReadsAContext(t *testing.T) {
 		want := Context{
 			Admission: fmt.Sprint(i, randomText(r)), Key: randomText(r), Team: randomText(r), Model: randomText(r),
 			Endpoint: "e" + randomText(r), Revision: r.Uint64() >> r.IntN(64), Asked: randomText(r), EngineName: randomText(r),
-			Leg: randomText(r), Body: randomText(r),
+			Leg: randomText(r), Body: randomText(r), Worker: randomText(r),
 		}
 		ours := m.Mint(want, noon)
 		read, err := libraryVerify(ours, m.PublicKey(), want.Endpoint, noon)
@@ -195,7 +198,7 @@ func FuzzClaims(f *testing.F) {
 			t.Fatalf("accepted %s %s, golang-jwt: %v", header, payload, err)
 		}
 		for name, value := range map[string]string{"jti": got.Admission, "key": got.Key, "team": got.Team, "model": got.Model,
-			"asked": got.Asked, "engine": got.EngineName, "body": got.Body, "leg": got.Leg} {
+			"asked": got.Asked, "engine": got.EngineName, "body": got.Body, "leg": got.Leg, "worker": got.Worker} {
 			if theirs, _ := read[name].(string); theirs != value {
 				t.Fatalf("%s of %s: %q, golang-jwt read %q", name, payload, value, theirs)
 			}

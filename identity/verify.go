@@ -185,6 +185,8 @@ func parseClaims(payload string) (c claims, err error) {
 			c.Body, err = f.string()
 		case "leg":
 			c.Leg, err = f.string()
+		case "worker":
+			c.Worker, err = f.string()
 		case "engine":
 			c.EngineName, err = f.string()
 		default:

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -35,7 +36,8 @@ type attempt struct {
 
 	received int64           // bytes of the body
 	request  *openai.Request // nil: the body did not arrive
-	body     *body           // what the engine gets; until it has answered
+	body     *body           // what the client sent; until the engine has answered
+	edits    []edit          // what the engine gets in place of parts of it
 
 	status    int // told to the client; 0: none
 	first     time.Time
@@ -44,7 +46,7 @@ type attempt struct {
 	metered   bool
 	anomalies []string
 	outcome   string // set once the end is known; the zero value is a cut by the engine
-	refused   string // the engine could not be reached: nothing was served, no record
+	refused   string // why nothing was served: then there is no record
 	broken    bool   // the response is not whole, and the client must see that
 }
 
@@ -56,7 +58,7 @@ func (a *attempt) cut() *cut {
 
 // serve asks the engine and passes its answer on.
 func (a *attempt) serve(rw http.ResponseWriter, r *http.Request) {
-	resp, err := a.w.transport.RoundTrip(a.outgoing(r))
+	resp, err := a.askPrefilled(r)
 	a.body.done()
 	switch {
 	case err == nil:
@@ -139,7 +141,7 @@ func (a *attempt) record() *usagev1.Record {
 		a.outcome = upstreamCut
 	}
 	r := &usagev1.Record{
-		Id: usage.ServedID(a.trusted.Admission, a.number, "main"), Kind: usage.KindServed,
+		Id: usage.ServedID(a.trusted.Admission, a.number, cmp.Or(a.trusted.Leg, "main")), Kind: usage.KindServed,
 		Admission: a.trusted.Admission, Key: a.trusted.Key, Team: a.trusted.Team, Model: a.trusted.Model,
 		Endpoint: a.trusted.Endpoint, Revision: a.trusted.Revision, Spoke: a.w.cfg.Spoke, Worker: a.w.cfg.Name,
 		Operation: a.op.String(), Attempt: a.number, Outcome: a.outcome, CountedFrom: usage.CountedNone,

@@ -46,44 +46,53 @@ type edit struct {
 	with []byte
 }
 
-// body is a request's body as the engine gets it: the client's bytes, never copied, and what is put between them. Its room
-// is used again when nobody can read it any more, which the transport may do also after it has answered.
+// body is what a client sent. Its room is used again when nobody can read it any more, which a transport may do also after it
+// has answered.
 type body struct {
-	pieces [][]byte
-	size   int64
-
 	mu    sync.Mutex
 	room  *[]byte
 	users int // the attempt, readers that are open, reads that run
 }
 
-// newBody takes the room over. The edits must not overlap.
-func newBody(room *[]byte, edits ...edit) *body {
-	slices.SortFunc(edits, func(a, b edit) int { return a.at.Start - b.at.Start })
-	b := &body{room: room, users: 1, pieces: make([][]byte, 0, 2*len(edits)+1)}
-	at := 0
-	for _, e := range edits {
-		b.add((*room)[at:e.at.Start])
-		b.add(e.with)
-		at = e.at.End
-	}
-	b.add((*room)[at:])
-	return b
+// newBody takes the room over.
+func newBody(room *[]byte) *body { return &body{room: room, users: 1} }
+
+// bytes are the body itself. Like edited, only before it is done.
+func (b *body) bytes() []byte { return *b.room }
+
+// content is a body as somebody gets it: the client's bytes, never copied, and what is put between them.
+type content struct {
+	of     *body
+	pieces [][]byte
+	size   int64
 }
 
-func (b *body) add(piece []byte) {
+// edited is the body for one reader or more. The edits must not overlap.
+func (b *body) edited(edits ...edit) content {
+	slices.SortStableFunc(edits, func(a, b edit) int { return a.at.Start - b.at.Start })
+	c, sent, at := content{of: b, pieces: make([][]byte, 0, 2*len(edits)+1)}, b.bytes(), 0
+	for _, e := range edits {
+		c.add(sent[at:e.at.Start])
+		c.add(e.with)
+		at = e.at.End
+	}
+	c.add(sent[at:])
+	return c
+}
+
+func (c *content) add(piece []byte) {
 	if len(piece) > 0 {
-		b.pieces = append(b.pieces, piece)
-		b.size += int64(len(piece))
+		c.pieces = append(c.pieces, piece)
+		c.size += int64(len(piece))
 	}
 }
 
 // open is a reader from the beginning.
-func (b *body) open() *bodyReader {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.users++
-	return &bodyReader{body: b, rest: b.pieces}
+func (c content) open() *bodyReader {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.of.users++
+	return &bodyReader{body: c.of, rest: c.pieces}
 }
 
 // done ends one use.
@@ -92,7 +101,7 @@ func (b *body) done() {
 	defer b.mu.Unlock()
 	if b.users--; b.users == 0 {
 		giveRoom(b.room)
-		b.room, b.pieces = nil, nil
+		b.room = nil
 	}
 }
 

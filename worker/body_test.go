@@ -39,7 +39,7 @@ func TestBodyIsReadAsEdited(t *testing.T) {
 		if slices.ContainsFunc(edits, func(e edit) bool { return e.at.Start == e.at.End }) {
 			continue // two at one place have no order
 		}
-		b := newBody(&in, edits...)
+		b := newBody(&in).edited(edits...)
 		if err := iotest.TestReader(b.open(), want); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -68,7 +68,7 @@ func (g latch) Write(p []byte) (int, error) {
 func TestRoomIsGivenBackLast(t *testing.T) {
 	sent := room(1 << leastRoom)
 	b := newBody(sent)
-	r, second := b.open(), b.open()
+	r, second := b.edited().open(), b.edited().open()
 	b.done()
 	_ = second.Close()
 	_ = second.Close() // twice is once
@@ -140,11 +140,11 @@ func TestBodiesOfAllSizes(t *testing.T) {
 						(*sent)[j] = byte('a' + (i+j+round)%26)
 					}
 					want := bytes.Clone(*sent)
-					b := newBody(sent)
+					b := newBody(sent).edited()
 					q, _ := http.NewRequest("POST", "http://x/", b.open())
 					q.ContentLength, q.GetBody = b.size, func() (io.ReadCloser, error) { return b.open(), nil }
 					resp, err := transport.RoundTrip(q)
-					b.done()
+					b.of.done()
 					if err != nil {
 						t.Errorf("%s, %d bytes, round %d: %v", network, n, round, err)
 						return

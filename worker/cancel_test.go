@@ -179,7 +179,7 @@ func TestEarlyCutsAreBounded(t *testing.T) {
 	r, now := newRunning(), time.Unix(1000, 0)
 	enter := func(admission string, at time.Time) *cut {
 		ctx, cancel := context.WithCancelCause(context.Background())
-		leave, before := r.enter(admission, cancel, at)
+		leave, before := r.enter(request{admission: admission}, cancel, at)
 		if before == nil {
 			if ctx.Err() != nil {
 				t.Errorf("%s is cut as it enters", admission)

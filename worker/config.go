@@ -49,6 +49,8 @@ type Config struct {
 	MaxBody int64
 	// BodyTimeout is how long a request body may take to arrive. 0: 60 s.
 	BodyTimeout time.Duration
+	// PrefillTimeout is how long a prefiller may take, before this worker's own engine reads the prompt. 0: 30 s.
+	PrefillTimeout time.Duration
 	// DrainTimeout is how long requests in flight may go on after the end is asked for. 0: 30 s.
 	DrainTimeout time.Duration
 	// Registerer takes the metrics; nil: they are kept, and seen by nobody.
@@ -78,6 +80,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	setDefault(&c.MaxBody, 64<<20)
 	setDefault(&c.BodyTimeout, time.Minute)
+	setDefault(&c.PrefillTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, 30*time.Second)
 	setDefault(&c.keyLife, contextLife)
 	if c.Log == nil {

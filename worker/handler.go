@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -17,8 +18,11 @@ import (
 // Header names between door and shim, in the form of http.Header's keys.
 const (
 	contextHeader = "X-Spokegate-Context"
-	refusedHeader = "X-Spokegate-Refused"
-	attemptHeader = "X-Envoy-Attempt-Count"
+	// prefillContextHeader is a context for the prefill leg. Beside the main one it names the prefiller to ask; alone it asks
+	// this worker to prefill.
+	prefillContextHeader = "X-Spokegate-Prefill-Context"
+	refusedHeader        = "X-Spokegate-Refused"
+	attemptHeader        = "X-Envoy-Attempt-Count"
 )
 
 // retryAfter is told with what another worker may serve.
@@ -52,7 +56,7 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil) // the engine stops now, however we got here
-	gone, before := w.running.enter(trusted.Admission, cancel, time.Now())
+	gone, before := w.running.enter(request{trusted.Admission, trusted.Leg}, cancel, time.Now())
 	if before != nil {
 		w.refuse(rw, r, op, before.reason, before.answer())
 		return
@@ -65,7 +69,7 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	switch refused, err := a.read(rw, r); {
 	case refused != nil:
-		w.refuse(rw, r, op, refused.Code, refused)
+		w.refuse(rw, r, op, cmp.Or(a.refused, refused.Code), refused)
 		return
 	case err != nil:
 		a.outcome = clientCut
@@ -75,12 +79,20 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	a.close()
 }
 
+// verify checks the context of the leg that is asked for.
 func (w *Worker) verify(r *http.Request) (identity.Context, error) {
-	tokens := r.Header[contextHeader]
+	leg, tokens := identity.LegMain, r.Header[contextHeader]
+	if len(tokens) == 0 && len(r.Header[prefillContextHeader]) > 0 {
+		leg, tokens = identity.LegPrefill, r.Header[prefillContextHeader]
+	}
 	if len(tokens) != 1 {
 		return identity.Context{}, identity.ErrInvalid
 	}
-	return w.verifier.Verify(tokens[0], time.Now())
+	c, err := w.verifier.VerifyLeg(tokens[0], leg, time.Now())
+	if err == nil && c.Worker != "" && c.Worker != w.address {
+		return identity.Context{}, errElsewhere
+	}
+	return c, err
 }
 
 // reasonOf is why a worker that is not ready does not serve.
@@ -101,7 +113,12 @@ const (
 	contextExpired    = "context_expired"     // or not valid yet
 	contextAudience   = "context_audience"    // for another endpoint
 	contextReplayed   = "context_replayed"    // used before
+	contextLeg        = "context_leg"         // for another leg
+	contextWorker     = "context_worker"      // for another worker
+	contextBody       = "context_body"        // for another body
 )
+
+var errElsewhere = errors.New("the trusted context is for another worker")
 
 func untrusted(err error) (reason string, answer *openai.Error) {
 	reason, status := contextInvalid, http.StatusUnauthorized
@@ -114,9 +131,17 @@ func untrusted(err error) (reason string, answer *openai.Error) {
 		reason, status = contextAudience, http.StatusForbidden
 	case errors.Is(err, identity.ErrReplayed):
 		reason, status = contextReplayed, http.StatusForbidden
+	case errors.Is(err, identity.ErrLeg):
+		reason, status = contextLeg, http.StatusForbidden
+	case errors.Is(err, errElsewhere):
+		reason, status = contextWorker, http.StatusForbidden
 	}
-	return reason, &openai.Error{Status: status, Type: "invalid_request_error", Code: "invalid_context",
-		Message: "Workers serve through the door only: " + err.Error() + "."}
+	return reason, untrustedAnswer(status, err.Error())
+}
+
+func untrustedAnswer(status int, why string) *openai.Error {
+	return &openai.Error{Status: status, Type: "invalid_request_error", Code: "invalid_context",
+		Message: "Workers serve through the door only: " + why + "."}
 }
 
 // refuse answers without the engine. No record is written: nothing was served.

@@ -154,7 +154,13 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // newShim runs a worker before the engine at base until the test ends.
 func newShim(t *testing.T, base string, change func(*Config)) *shim {
 	t.Helper()
-	s := &shim{door: newDoor(t, "door-1"), journal: &journal{}, done: make(chan error, 1),
+	return newShimAt(t, newDoor(t, "door-1"), base, change)
+}
+
+// newShimAt is newShim at a door that may have others.
+func newShimAt(t *testing.T, door *fakeDoor, base string, change func(*Config)) *shim {
+	t.Helper()
+	s := &shim{door: door, journal: &journal{}, done: make(chan error, 1),
 		client: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
 	cfg := Config{Name: "w1", Spoke: "here", Endpoint: "large", Listen: "127.0.0.1:0", Doors: []string{s.door.target},
 		JoinToken: "token", Journal: s.journal, Log: quiet(), DrainTimeout: patience}
@@ -173,7 +179,7 @@ func newShim(t *testing.T, base string, change func(*Config)) *shim {
 	s.stop = stop
 	go func() { s.done <- s.Run(ctx) }()
 	t.Cleanup(func() { s.end(t) })
-	eventually(t, "ready at the door", func() bool { return strings.HasSuffix(s.door.states(), "ready") })
+	eventually(t, "ready at the door", func() bool { return strings.HasSuffix(s.door.states(), "ready") && len(s.Status().Doors) > 0 })
 	return s
 }
 

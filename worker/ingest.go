@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
 )
 
@@ -87,23 +88,33 @@ func readAll(r io.Reader, length int64) (*[]byte, error) {
 	return body, nil
 }
 
-// prepare makes what the engine gets of what the client sent: the same bytes but for the engine's own name of the model and
-// the stream options.
+// prepare makes what the engine gets of what the client sent: the same bytes but for the engine's own name of the model, and
+// the options of a stream or of a prefill leg.
 func (a *attempt) prepare(sent *[]byte) (refused *openai.Error) {
+	if admitted := a.trusted.Body; admitted != "" && admitted != identity.BodyDigest(*sent) {
+		a.refused = contextBody
+		return untrustedAnswer(http.StatusForbidden, "the trusted context is for another body")
+	}
 	if a.request, refused = openai.Scan(a.op, *sent); refused != nil {
 		return refused
 	}
-	if a.request.Model != cmp.Or(a.trusted.Asked, a.trusted.Model) { // a context that was admitted with another body
+	if a.request.Model != cmp.Or(a.trusted.Asked, a.trusted.Model) { // a context that is bound to no body
 		return openai.ModelNotAllowed(a.request.Model)
 	}
-	var edits []edit
 	if name := a.trusted.EngineName; name != "" {
-		edits = append(edits, rename(a.request, name))
+		a.edits = append(a.edits, rename(a.request, name))
 	}
-	if countable(a.request) {
-		edits = append(edits, askRunningUsage(*sent, a.request))
+	switch {
+	case a.trusted.Leg == identity.LegPrefill:
+		if !prefillable(*sent, a.request) {
+			return openai.InvalidBody("", "this request cannot be prefilled elsewhere")
+		}
+		a.edits = append(a.edits, prefillOnly(*sent, a.request)...)
+		a.request.Stream = false
+	case countable(a.request):
+		a.edits = append(a.edits, askRunningUsage(*sent, a.request))
 	}
-	a.body = newBody(sent, edits...)
+	a.body = newBody(sent)
 	return nil
 }
 

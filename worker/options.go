@@ -15,8 +15,7 @@ func countable(q *openai.Request) bool {
 func askRunningUsage(body []byte, q *openai.Request) edit {
 	at, given := q.Get("stream_options")
 	if !given {
-		end := q.Members[len(q.Members)-1].Value.End // there is one at least: the model
-		return edit{openai.Span{Start: end, End: end}, []byte(`,"stream_options":{` + asked + `}`)}
+		return setMember(q, "stream_options", []byte(`{`+asked+`}`))
 	}
 	options := []byte(`{` + asked)
 	openai.Each(body[at.Start:at.End], func(key, value []byte) bool {

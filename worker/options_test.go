@@ -11,7 +11,7 @@ import (
 // edited is a body as an engine reads it.
 func edited(in string, edits ...edit) string {
 	b := []byte(in)
-	out, _ := io.ReadAll(newBody(&b, edits...).open())
+	out, _ := io.ReadAll(newBody(&b).edited(edits...).open())
 	return string(out)
 }
 

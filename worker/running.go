@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
 )
 
@@ -56,11 +57,14 @@ const revoked = "revoked"
 
 var reasonForm = regexp.MustCompile(`^[a-z_]{1,32}$`)
 
-// running are the requests in the shim by admission, so that a door or the end of a drain can cut them. A cut may overtake
+// request is one leg of an admission in this shim.
+type request struct{ admission, leg string }
+
+// running are the requests in the shim by admission and leg, so that a door or the end of a drain can cut them. A cut may overtake
 // its request: it is remembered for as long as that can still arrive.
 type running struct {
 	mu    sync.Mutex
-	here  map[string]*entry
+	here  map[request]*entry
 	early map[string]*cut
 	order []earlyCut // of early, oldest first
 	over  *cut       // for all that enter; nil: none
@@ -77,30 +81,30 @@ type earlyCut struct {
 }
 
 func newRunning() *running {
-	return &running{here: map[string]*entry{}, early: map[string]*cut{}}
+	return &running{here: map[request]*entry{}, early: map[string]*cut{}}
 }
 
 // enter notes a request, to be ended by cancel, until leave is called. If it was cut before, leave is nil.
-func (r *running) enter(admission string, cancel context.CancelCauseFunc, now time.Time) (leave func(), before *cut) {
+func (r *running) enter(q request, cancel context.CancelCauseFunc, now time.Time) (leave func(), before *cut) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(now, earlyMost)
-	if c := r.early[admission]; c != nil {
+	if c := r.early[q.admission]; c != nil {
 		return nil, c
 	}
 	e := &entry{cancel: cancel}
-	r.here[admission] = e
+	r.here[q] = e
 	if r.over != nil {
 		cancel(r.over)
 	}
-	return func() { r.leave(admission, e) }, nil
+	return func() { r.leave(q, e) }, nil
 }
 
-func (r *running) leave(admission string, e *entry) {
+func (r *running) leave(q request, e *entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.here[admission] == e {
-		delete(r.here, admission)
+	if r.here[q] == e {
+		delete(r.here, q)
 	}
 }
 
@@ -113,9 +117,14 @@ func (r *running) cut(admission, reason string, at time.Time) (now bool) {
 	c := &cut{reason}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.here[admission]; e != nil {
-		e.cancel(c)
-		now, e.cut = !e.cut, true
+	found := false
+	for _, leg := range []string{identity.LegMain, identity.LegPrefill} {
+		if e := r.here[request{admission, leg}]; e != nil {
+			e.cancel(c)
+			found, now, e.cut = true, now || !e.cut, true
+		}
+	}
+	if found {
 		return now
 	}
 	r.forget(at, earlyMost-1)

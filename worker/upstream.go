@@ -21,9 +21,12 @@ var passedHeaders = []string{
 	"Content-Type", "Accept", "User-Agent", "Traceparent", "Tracestate", "Anthropic-Version", "Anthropic-Beta", "Openai-Beta",
 }
 
-// outgoing is the request to the engine: same path, and the body that was prepared.
-func (a *attempt) outgoing(r *http.Request) *http.Request {
-	body := a.body
+// ask sends the request to the engine: same path, and the body as it was prepared, with more edits.
+func (a *attempt) ask(r *http.Request, more ...edit) (*http.Response, error) {
+	return a.w.transport.RoundTrip(a.outgoing(r, a.body.edited(append(more, a.edits...)...)))
+}
+
+func (a *attempt) outgoing(r *http.Request, body content) *http.Request {
 	out := &http.Request{
 		Method: http.MethodPost, URL: under(a.w.base, r.URL.Path), Host: a.w.base.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: make(http.Header, len(passedHeaders)+1),
@@ -39,10 +42,15 @@ func (a *attempt) outgoing(r *http.Request) *http.Request {
 		out.Header["User-Agent"] = []string{"spokegate"}
 	}
 	out.Header["X-Request-Id"] = []string{a.trusted.Admission}
-	if a.span != nil {
-		propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), a.span), propagation.HeaderCarrier(out.Header))
-	}
+	a.trace(out.Header)
 	return out.WithContext(a.ctx)
+}
+
+// trace makes what the request leads to part of our span.
+func (a *attempt) trace(h http.Header) {
+	if a.span != nil {
+		propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), a.span), propagation.HeaderCarrier(h))
+	}
 }
 
 // under is path below base. path begins with a slash.

@@ -31,6 +31,7 @@ type Worker struct {
 	address   string
 	base      *url.URL
 	transport http.RoundTripper
+	peers     *http.Transport // to other workers
 	verifier  *identity.Verifier
 	keys      *keys
 	joined    doorNames
@@ -46,7 +47,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, log: cfg.Log.With("worker", cfg.Name), base: cfg.Engine.Base(), transport: cfg.Engine.Transport(),
+		cfg: cfg, log: cfg.Log.With("worker", cfg.Name), base: cfg.Engine.Base(), transport: cfg.Engine.Transport(), peers: cfg.newPeers(),
 		verifier: identity.NewVerifier(cfg.Endpoint), states: newStates(), running: newRunning(),
 	}
 	w.keys = newKeys(w.verifier, cfg.keyLife)
@@ -99,6 +100,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	doors.Wait()
 	linger.Stop()
 	w.keys.close()
+	w.peers.CloseIdleConnections()
 	w.shut(server)
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		failed = err
