@@ -807,7 +807,7 @@ func (x *Key) GetPublicKey() []byte {
 // FollowRequest names what the picker has already; empty: nothing.
 type FollowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the last FollowResponse that it took in.
+	// Of the last FollowResponse with a sequence that it took in.
 	Epoch         string `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -862,7 +862,8 @@ type FollowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One life of the announcement: a new one when the engine, the shim, the block size or the seed changed. All of before is void.
 	Epoch string `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Grows by one with each Changes; that of a Snapshot is that of the last Changes in it.
+	// Grows by one with each Changes, from 1; that of a Snapshot is that of the last Changes in it. 0: there is nothing to
+	// go on from, as in a Profile and in the parts of a Snapshot before the last.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Types that are valid to be assigned to Message:
 	//
@@ -974,7 +975,8 @@ func (*FollowResponse_Changes) isFollowResponse_Message() {}
 
 func (*FollowResponse_Profile) isFollowResponse_Message() {}
 
-// Snapshot is a part of what is held, parents before children.
+// Snapshot is a part of what is held, parents before children. A block of no tier is held no more, but others that are held
+// follow it.
 type Snapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Blocks        []*Block               `protobuf:"bytes,1,rep,name=blocks,proto3" json:"blocks,omitempty"`
@@ -1170,7 +1172,7 @@ type Change_Removed struct {
 }
 
 type Change_Cleared struct {
-	// All of a data-parallel rank.
+	// All of a data-parallel rank, in all tiers.
 	Cleared *Cleared `protobuf:"bytes,3,opt,name=cleared,proto3,oneof"`
 }
 
@@ -1400,8 +1402,13 @@ type Profile struct {
 	BosToken  string `protobuf:"bytes,8,opt,name=bos_token,json=bosToken,proto3" json:"bos_token,omitempty"`
 	EosToken  string `protobuf:"bytes,9,opt,name=eos_token,json=eosToken,proto3" json:"eos_token,omitempty"`
 	// The tokenizer puts bos before the text by itself.
-	AddsBos       bool          `protobuf:"varint,10,opt,name=adds_bos,json=addsBos,proto3" json:"adds_bos,omitempty"`
-	AddedTokens   []*AddedToken `protobuf:"bytes,11,rep,name=added_tokens,json=addedTokens,proto3" json:"added_tokens,omitempty"`
+	AddsBos     bool          `protobuf:"varint,10,opt,name=adds_bos,json=addsBos,proto3" json:"adds_bos,omitempty"`
+	AddedTokens []*AddedToken `protobuf:"bytes,11,rep,name=added_tokens,json=addedTokens,proto3" json:"added_tokens,omitempty"`
+	// As dummy_prefix, but only where text is the first of all: not behind an added token.
+	DummyPrefixFirst bool `protobuf:"varint,12,opt,name=dummy_prefix_first,json=dummyPrefixFirst,proto3" json:"dummy_prefix_first,omitempty"`
+	// The engine tells what keeps prompts apart (Block.root). Until it does, a prompt with an adapter or a cache salt shares
+	// nothing with the blocks announced.
+	TellsRoots    bool `protobuf:"varint,13,opt,name=tells_roots,json=tellsRoots,proto3" json:"tells_roots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1511,6 +1518,20 @@ func (x *Profile) GetAddedTokens() []*AddedToken {
 		return x.AddedTokens
 	}
 	return nil
+}
+
+func (x *Profile) GetDummyPrefixFirst() bool {
+	if x != nil {
+		return x.DummyPrefixFirst
+	}
+	return false
+}
+
+func (x *Profile) GetTellsRoots() bool {
+	if x != nil {
+		return x.TellsRoots
+	}
+	return false
 }
 
 type AddedToken struct {
@@ -1678,7 +1699,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12-\n" +
 	"\x04tier\x18\x02 \x01(\x0e2\x19.spokegate.worker.v1.TierR\x04tier\"\x1d\n" +
 	"\aCleared\x12\x12\n" +
-	"\x04rank\x18\x01 \x01(\rR\x04rank\"\xdb\x03\n" +
+	"\x04rank\x18\x01 \x01(\rR\x04rank\"\xaa\x04\n" +
 	"\aProfile\x125\n" +
 	"\x04mode\x18\x01 \x01(\x0e2!.spokegate.worker.v1.Profile.ModeR\x04mode\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
@@ -1694,7 +1715,10 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\teos_token\x18\t \x01(\tR\beosToken\x12\x19\n" +
 	"\badds_bos\x18\n" +
 	" \x01(\bR\aaddsBos\x12B\n" +
-	"\fadded_tokens\x18\v \x03(\v2\x1f.spokegate.worker.v1.AddedTokenR\vaddedTokens\"C\n" +
+	"\fadded_tokens\x18\v \x03(\v2\x1f.spokegate.worker.v1.AddedTokenR\vaddedTokens\x12,\n" +
+	"\x12dummy_prefix_first\x18\f \x01(\bR\x10dummyPrefixFirst\x12\x1f\n" +
+	"\vtells_roots\x18\r \x01(\bR\n" +
+	"tellsRoots\"C\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_INDEXED\x10\x01\x12\x13\n" +

@@ -1,0 +1,81 @@
+package kv
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+)
+
+// blocksServer implements worker.v1.Blocks. The zero token lets nobody in.
+type blocksServer struct {
+	workerv1.UnimplementedBlocksServer
+
+	announcer *announcer
+	token     string
+	followers atomic.Int64
+}
+
+// NewServer is a gRPC server with the service Blocks, for those who know the spoke's join token. tls may be nil.
+func (s *Source) NewServer(token string, tls credentials.TransportCredentials) *grpc.Server {
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		// A picker that is gone without a word is noticed, and so gives back what waits for it.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
+		grpc.MaxConcurrentStreams(64), grpc.MaxRecvMsgSize(64 << 10),
+	}
+	if tls != nil {
+		options = append(options, grpc.Creds(tls))
+	}
+	server := grpc.NewServer(options...)
+	s.server.token = token
+	workerv1.RegisterBlocksServer(server, &s.server)
+	return server
+}
+
+// Follow tells one picker all, until either side ends it.
+func (s *blocksServer) Follow(req *workerv1.FollowRequest, stream workerv1.Blocks_FollowServer) error {
+	if !s.allowed(stream.Context()) {
+		return status.Error(codes.Unauthenticated, "a valid join token is needed")
+	}
+	s.followers.Add(1)
+	defer s.followers.Add(-1)
+	var at place
+	if req.Sequence > 0 {
+		at.epoch, at.sequence = req.Epoch, req.Sequence
+	}
+	for {
+		some, err := s.announcer.next(stream.Context(), &at)
+		if err != nil {
+			return status.FromContextError(err).Err()
+		}
+		for _, m := range some {
+			if err := stream.SendMsg(m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// allowed compares digests, so that neither the token's bytes nor its length show in the time that it takes.
+func (s *blocksServer) allowed(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	values := md.Get("authorization")
+	if s.token == "" || len(values) != 1 {
+		return false
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(s.token))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1 && strings.EqualFold(scheme, "bearer")
+}
