@@ -25,6 +25,7 @@ var layers = []string{
 	"flight",
 	"fleet",
 	"router",
+	"router/blocktree", // what each worker holds of a prompt
 	"prompt",
 	"limits",
 	"usage/ledger",  // sums what usage has journaled, in a database

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/spokegate/spokegate/router/blocktree"
 )
 
 // Choice is the answer to an Ask.
@@ -13,6 +15,10 @@ type Choice struct {
 	Addrs []string
 	// Overlap is how many of the prompt's Blocks the chosen worker is believed to hold.
 	Overlap, Blocks int
+	// Announced says that the chosen worker announces what it holds and the prompt's text is known, and Held what it announced
+	// of the prompt, in the engine's own blocks. Otherwise Overlap is a guess.
+	Announced bool
+	Held      blocktree.Held
 	// Booking of the chosen worker; must be released, however the request ends.
 	Booking *Booking
 
@@ -55,6 +61,9 @@ func (c Choice) Explain() string {
 	for _, i := range places {
 		k := &c.all[i]
 		fmt.Fprintf(&b, "%s: overlap %d, prefill %d, decode %d, requests %d, cost %g", k.w.addr, k.held, k.prefill, k.load.decode, k.load.requests, k.cost)
+		if k.feed != nil {
+			fmt.Fprintf(&b, ", announced %d blocks of %d bytes", k.announced.Blocks, k.announced.Bytes)
+		}
 		if i == c.order[0] {
 			b.WriteString(" (chosen)")
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/spokegate/spokegate/router/blocktree"
 )
 
 // cost of a worker, in blocks.
@@ -20,6 +22,9 @@ type candidate struct {
 	cost     float64
 	load     load // before the pick
 	lastPick uint64
+
+	feed      *Feed          // nil: what it holds is guessed
+	announced blocktree.Held // by the feed
 }
 
 // compare orders by cost, then requests, then who was picked longest ago.

@@ -19,7 +19,8 @@
 //   - Bounded memory: Config.MaxBlocks blocks (8 bytes each, and about 250 a place where prompts part), the oldest go first.
 //   - No clock, no I/O, no goroutine. One lock; prompts are hashed outside of it.
 //
-// It does not promise that a worker holds what the index says. The predictive index knows only what was sent where, with a
-// time to live; an engine may have evicted it earlier. A prompt that a retry brought to another worker than the one picked
-// is still remembered at the one picked.
+// What a worker holds is known to the byte where it announces its blocks (Feed, package blocktree) and the prompt's text is
+// known (Ask.Text); a block in host memory is worth 0.75 of one on the device, on disk 0.25. Otherwise it is guessed from what
+// was sent where, with a time to live: the engine may have evicted it earlier, and a prompt that a retry brought to another
+// worker than the one picked is still remembered at the one picked.
 package router

@@ -177,7 +177,7 @@ func happen(d *dumb, r *rand.Rand, all []string) {
 
 func same(p *pool, d *dumb) {
 	p.t.Helper()
-	p.index.(*predictive).check(p.t)
+	p.index.check(p.t)
 	loads := p.Load()
 	if len(loads) != len(d.addrs) {
 		p.t.Fatalf("%d workers, want %d", len(loads), len(d.addrs))

@@ -31,7 +31,7 @@ func TestParallelLives(t *testing.T) {
 			t.Errorf("left over: %+v", l)
 		}
 	}
-	p.index.(*predictive).check(t)
+	p.index.check(t)
 }
 
 func live(p *pool, r *rand.Rand, name string, now time.Time) {

@@ -5,12 +5,19 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/router/blocktree"
 )
 
 // Ask is one request's question.
 type Ask struct {
-	// Prompt as package prompt renders it; may be empty. Not kept.
+	// Prompt as package prompt renders it; may be empty. Not kept. What workers that announce nothing hold is guessed by it.
 	Prompt []byte
+	// Text is what the engine's tokenizer is given, and Root what the prompt must share beyond it with one whose blocks it is to
+	// use, as workers announce it; nil: not known, and then what all hold is guessed. Not kept.
+	Text []byte
+	Root uint64
 	// Subset, if not nil, are the only workers eligible: ip:port, or an address alone for all its ports, IPv6 in brackets
 	// or (without a port) not; an entry may be several, separated by commas. Empty: none is eligible.
 	Subset []string
@@ -24,6 +31,9 @@ func (r *Router) Pick(now time.Time, ask Ask) (Choice, error) {
 	how := r.routing.Load()
 	s.read(ask.Prompt, how.BlockBytes, r.cfg)
 	only := parseSubset(ask.Subset)
+	if ask.Text != nil {
+		r.exact.find(&s.walk, ask.Text, ask.Root)
+	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,13 +45,16 @@ func (r *Router) Pick(now time.Time, ask Ask) (Choice, error) {
 	}
 	held := s.heldBy(r.slots)
 	r.index.Overlap(r.clock, &s.prompt, held)
-	c := Choice{Blocks: blocksOf(len(ask.Prompt), how.BlockBytes), weight: how.OverlapWeight}
-	c.all = r.candidates(how.OverlapWeight, c.Blocks, held, only)
+	c := Choice{Blocks: blocksOf(max(len(ask.Text), len(ask.Prompt)), how.BlockBytes), weight: how.OverlapWeight}
+	if ask.Text != nil {
+		c.Blocks = blocksOf(len(ask.Text), how.BlockBytes)
+	}
+	c.all = r.candidates(how, c.Blocks, s, only)
 	if len(c.all) == 0 {
 		return Choice{}, ErrNoneEligible
 	}
 	c.rank(how.Temperature, r.cfg)
-	r.book(&c, &s.prompt)
+	r.book(&c, &s.prompt, ask.Text != nil)
 	return c, nil
 }
 
@@ -51,22 +64,27 @@ func blocksOf(bytes, blockBytes int) int {
 }
 
 // candidates are the eligible workers with what each would cost.
-func (r *Router) candidates(weight float64, blocks int, held []int32, only *subset) []candidate {
+func (r *Router) candidates(how *policy.Routing, blocks int, s *scratch, only *subset) []candidate {
 	cs := make([]candidate, 0, len(r.workers))
 	for _, w := range r.workers {
 		if !only.has(w.place) {
 			continue
 		}
-		c := candidate{w: w, held: int(held[w.slot]), load: w.load, lastPick: w.lastPick}
+		c := candidate{w: w, held: min(int(s.held[w.slot]), blocks), load: w.load, lastPick: w.lastPick}
+		if c.feed = r.feeds[w.addr]; c.feed != nil {
+			c.announced = s.walk.Of(c.feed.slot)
+			c.held = max(c.held, min(worth(c.announced, how.BlockBytes), blocks))
+		}
 		c.prefill = blocks - c.held + w.load.prefill
-		c.cost = cost(weight, c.prefill, w.load.decode)
+		c.cost = cost(how.OverlapWeight, c.prefill, w.load.decode)
 		cs = append(cs, c)
 	}
 	return cs
 }
 
-// book puts the request on the worker chosen, and remembers the prompt there.
-func (r *Router) book(c *Choice, p *Prompt) {
+// book puts the request on the worker chosen, and remembers the prompt there. known: its text is, so that a worker with a
+// feed will tell what becomes of it.
+func (r *Router) book(c *Choice, p *Prompt, known bool) {
 	best := c.all[c.order[0]]
 	b := &Booking{r: r, w: best.w, held: best.held, blocks: c.Blocks}
 	b.candidates = make([]holding, len(c.order))
@@ -76,13 +94,16 @@ func (r *Router) book(c *Choice, p *Prompt) {
 	best.w.load.add(b.load())
 	r.picks++
 	best.w.lastPick = r.picks
-	r.index.Sent(r.clock, p, best.w.slot)
-	c.Overlap, c.Booking = best.held, b
+	ttl := r.cfg.TTL
+	if known && best.feed != nil {
+		ttl = min(ttl, burst)
+	}
+	r.index.Sent(r.clock, p, best.w.slot, ttl)
+	c.Overlap, c.Booking, c.Announced, c.Held = best.held, b, known && best.feed != nil, best.announced
 }
 
-// Prompt is a prompt as an index reads it.
+// Prompt is a prompt as the predictive index reads it.
 type Prompt struct {
-	Bytes []byte
 	// Hashes of its whole blocks, in order, each of the block alone.
 	Hashes []uint64
 }
@@ -90,17 +111,16 @@ type Prompt struct {
 // scratch is what a pick needs for its own time.
 type scratch struct {
 	prompt Prompt
-	held   []int32
+	held   []int32        // by slot, guessed
+	walk   blocktree.Walk // by slot of the feed, announced
 }
 
-// back returns the scratch. It does not keep the prompt.
 func (s *scratch) back(pool *sync.Pool) {
-	s.prompt.Bytes = nil
+	s.walk.Reset()
 	pool.Put(s)
 }
 
 func (s *scratch) read(prompt []byte, size int, cfg Config) {
-	s.prompt.Bytes = prompt
 	s.prompt.Hashes = s.prompt.Hashes[:0]
 	for len(prompt) >= size && len(s.prompt.Hashes) < cfg.MaxBlocks {
 		s.prompt.Hashes = append(s.prompt.Hashes, xxh3.HashSeed(prompt[:size], cfg.Seed))

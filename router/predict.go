@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// predictive is the index for workers that announce nothing: it remembers which prompt was sent where, for a time.
+// predictive guesses what workers hold: it remembers which prompt was sent where, for a time. The router calls it under its
+// own lock. Workers are small numbers; one that was cleared may be given to another worker.
 //
 // It is a path-compressed tree over block hashes. A node is a run of blocks that all its holders hold whole: where a prompt
 // ends, or parts from another, the node is split. So a conversation of n turns is a path of about n nodes, however long it
@@ -14,8 +15,8 @@ import (
 // Nodes are in one list by last use, and a parent is always used after its children. So the oldest node is a leaf, and
 // forgetting from the old end never leaves a gap in a path.
 type predictive struct {
-	ttl time.Duration
-	max int // blocks
+	ttl time.Duration // the longest
+	max int           // blocks
 
 	epoch  time.Time // times below are since then
 	root   node
@@ -59,7 +60,7 @@ func (x *predictive) since(now time.Time) time.Duration {
 	return now.Sub(x.epoch)
 }
 
-// Overlap implements Index.
+// Overlap sets held[w], which is 0 before, to the number of leading whole blocks of the prompt that worker w was sent.
 func (x *predictive) Overlap(now time.Time, p *Prompt, held []int32) {
 	at, n, depth := x.since(now), &x.root, 0
 	x.expire(at)
@@ -96,13 +97,13 @@ func (x *predictive) valid(h holder, at time.Duration) bool {
 	return h.until > at && h.life == x.lives[h.worker]
 }
 
-// Sent implements Index.
-func (x *predictive) Sent(now time.Time, p *Prompt, worker int) {
+// Sent notes that the prompt goes to the worker, and for how long, at most the longest, that holds.
+func (x *predictive) Sent(now time.Time, p *Prompt, worker int, ttl time.Duration) {
 	at := x.since(now)
 	x.know(worker)
 	// From the leaf up, so that each parent is used after its child.
 	for n := x.path(p.Hashes); n != &x.root; n = n.parent {
-		x.hold(n, holder{int32(worker), x.lives[worker], at + x.ttl}, at)
+		x.hold(n, holder{int32(worker), x.lives[worker], at + ttl}, at)
 		x.unlink(n)
 		x.link(n, nil)
 		n.used = at

@@ -39,14 +39,9 @@ func (x *predictive) know(worker int) {
 	}
 }
 
-// Cleared implements Index. Places of the life that ends are dropped as they are met.
+// Cleared notes that the worker holds nothing any more: it is gone, or its engine began anew. Places of the life that ends are
+// dropped as they are met.
 func (x *predictive) Cleared(worker int) {
 	x.know(worker)
 	x.lives[worker]++
 }
-
-// Stored implements Index. A prediction learns nothing from it.
-func (x *predictive) Stored(int, []Block) {}
-
-// Removed implements Index. A prediction does not know the engine's keys.
-func (x *predictive) Removed(int, []uint64) {}

@@ -23,7 +23,7 @@ type Config struct {
 	Temperature float64
 	// BlockBytes of a rendered prompt stand for one KV block. Default 64: 16 tokens of 4 bytes.
 	BlockBytes int
-	// TTL of what is remembered of a sent prompt. Default 120 s.
+	// TTL of what is remembered of a prompt that was sent to a worker which announces nothing. Default 120 s.
 	TTL time.Duration
 	// MaxBlocks remembered, all workers together; also how much of one prompt is looked at. Default 1,048,576.
 	MaxBlocks int
@@ -33,8 +33,6 @@ type Config struct {
 	Seed uint64
 	// Rand gives numbers in [0, 1) for temperature. Default: math/rand/v2.
 	Rand func() float64
-	// Index replaces the predictive one.
-	Index Index
 }
 
 func (c Config) withDefaults() Config {
@@ -47,9 +45,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Float64
-	}
-	if c.Index == nil {
-		c.Index = newPredictive(c.TTL, c.MaxBlocks)
 	}
 	return c
 }
@@ -87,6 +82,7 @@ type Router struct {
 	cfg     Config                         // but for what SetRouting sets
 	routing atomic.Pointer[policy.Routing] // written under mu
 	pool    sync.Pool                      // of *scratch
+	exact   exact                          // has a lock of its own; never taken under mu
 
 	mu        sync.Mutex
 	clock     time.Time // the latest time seen
@@ -95,13 +91,14 @@ type Router struct {
 	freeSlots []int
 	slots     int
 	picks     uint64
-	index     Index
+	index     *predictive
+	feeds     map[string]*Feed // by address
 }
 
 // New returns a router without workers.
 func New(cfg Config) *Router {
 	cfg = cfg.withDefaults()
-	r := &Router{cfg: cfg, byAddr: map[string]*worker{}, index: cfg.Index}
+	r := &Router{cfg: cfg, byAddr: map[string]*worker{}, feeds: map[string]*Feed{}, index: newPredictive(cfg.TTL, cfg.MaxBlocks)}
 	r.pool.New = func() any { return new(scratch) }
 	r.SetRouting(policy.Routing{OverlapWeight: cfg.OverlapWeight, Temperature: cfg.Temperature, BlockBytes: cfg.BlockBytes})
 	return r
@@ -180,6 +177,16 @@ func (r *Router) takeSlot() int {
 	}
 	r.slots++
 	return r.slots - 1
+}
+
+// Cleared tells that the worker's engine began anew, with an empty cache: what was sent there is forgotten. Bookings stay. A
+// feed is told by itself.
+func (r *Router) Cleared(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.byAddr[addr]; w != nil {
+		r.index.Cleared(w.slot)
+	}
 }
 
 // Load gives the workers by address.

@@ -348,7 +348,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1, MaxBlocks: 100}, a)
 	for i := range 1000 {
 		p.pick(text(1+i%70, fmt.Sprint("n", i%7))).Booking.Release()
-		if got := p.index.(*predictive).blocks; got > 100 {
+		if got := p.index.blocks; got > 100 {
 			t.Fatalf("%d blocks remembered", got)
 		}
 	}

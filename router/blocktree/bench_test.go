@@ -1,0 +1,88 @@
+package blocktree
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+)
+
+// fill makes a tree of a million blocks that a thousand workers hold, as coding agents would fill it: each worker has
+// sessions of its own behind system prompts that all share, and the first one's longest session is returned as a prompt of
+// about 320 KB.
+func fill(t *Tree) (prompt []byte) {
+	const workers, blocks, longest, system = 1000, 1000, 5500, 60
+	r := rand.New(rand.NewPCG(1, 1))
+	text := func(n int) []byte {
+		b := make([]byte, 0, n*58)
+		for range n * 58 {
+			b = append(b, byte('a'+r.IntN(26)))
+		}
+		return b
+	}
+	shared := text(system)
+	store := func(worker int, key *uint32, b []byte, parent uint32, tier Tier) uint32 {
+		for len(b) > 0 {
+			n := min(len(b), 40+int(b[0])%32)
+			*key++
+			if err := t.Store(worker, Block{Key: *key, Parent: parent, Length: uint32(n), Hash: xxh3.HashSeed(b[:n], seed), Tier: tier}); err != nil {
+				panic(err)
+			}
+			parent, b = *key, b[n:]
+		}
+		return parent
+	}
+	for worker := range workers {
+		var key uint32
+		n := blocks
+		if worker == 0 {
+			n = longest
+		}
+		base := store(worker, &key, shared, 0, Device)
+		own := text(n)
+		store(worker, &key, own, base, Tier(worker%2))
+		if worker == 0 {
+			prompt = append(append([]byte(nil), shared...), own...)
+		}
+	}
+	return prompt
+}
+
+func BenchmarkFind(b *testing.B) {
+	t := New(seed, 1<<20)
+	prompt := fill(t)
+	b.Run("tree", func(b *testing.B) {
+		b.SetBytes(int64(len(prompt)))
+		b.ReportAllocs()
+		var w Walk
+		for b.Loop() {
+			if found := w.Find(t, 0, prompt); len(found) != 1000 {
+				b.Fatal(len(found))
+			}
+		}
+	})
+	b.Run("xxh3", func(b *testing.B) {
+		b.SetBytes(int64(len(prompt)))
+		for b.Loop() {
+			xxh3.HashSeed(prompt, seed)
+		}
+	})
+}
+
+func BenchmarkFill(b *testing.B) {
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		t := New(seed, 1<<20)
+		fill(t)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		blocks, held := t.Size()
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(held), "B/held")
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(held), "ns/held")
+		b.ReportMetric(float64(blocks), "blocks")
+		runtime.KeepAlive(t)
+	}
+}

@@ -1,0 +1,186 @@
+package blocktree
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/zeebo/xxh3"
+)
+
+const seed = 7
+
+// dumb keeps each worker's blocks in a map and walks prompts block by block, by the bytes themselves.
+type dumb struct {
+	workers []map[uint32]*entry
+}
+
+type entry struct {
+	path  string // root and the bytes of all blocks up to here, with a mark where each ends
+	tiers map[Tier]bool
+}
+
+func (d *dumb) find(root uint64, prompt string) []Held {
+	var all []Held
+	for worker, blocks := range d.workers {
+		best := map[string]Tier{}
+		for _, e := range blocks {
+			for tier := range e.tiers {
+				if have, is := best[e.path]; !is || tier < have {
+					best[e.path] = tier
+				}
+			}
+		}
+		if h := deepest(best, fmt.Sprint(root), prompt, Held{Worker: worker}); h.Blocks > 0 {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func deepest(held map[string]Tier, path, prompt string, h Held) Held {
+	most := h
+	for n := range len(prompt) + 1 {
+		next := path + "|" + prompt[:n]
+		tier, is := held[next]
+		if !is {
+			continue
+		}
+		longer := h
+		longer.Blocks++
+		longer.Bytes += n
+		longer.In[tier] += n
+		if longer = deepest(held, next, prompt[n:], longer); longer.Bytes > most.Bytes || longer.Bytes == most.Bytes && longer.Blocks > most.Blocks {
+			most = longer
+		}
+	}
+	return most
+}
+
+func hashOf(text string) uint64 { return xxh3.HashStringSeed(text, seed) }
+
+// TestAgainstTheDumbTree stores, removes and clears at random: texts of few letters, cut differently, so that nodes split,
+// siblings fit the same text, and blocks come back under other keys and in other tiers.
+func TestAgainstTheDumbTree(t *testing.T) {
+	for run := range uint64(60) {
+		r := rand.New(rand.NewPCG(run, 1))
+		tree, d := New(seed, 1000), &dumb{workers: []map[uint32]*entry{{}, {}, {}}}
+		letters := []string{"a", "ab"}[run%2]
+		var w Walk
+		for step := range 400 {
+			change(t, r, tree, d, letters)
+			check(tree)
+			if step%8 != 0 {
+				continue
+			}
+			root, prompt := uint64(r.IntN(2)), word(r, letters, 14)
+			got := slices.Clone(w.Find(tree, root, []byte(prompt)))
+			sorted := cmpopts.SortSlices(func(a, b Held) bool { return a.Worker < b.Worker })
+			if diff := cmp.Diff(d.find(root, prompt), got, sorted, cmpopts.EquateEmpty(), ties); diff != "" {
+				t.Fatalf("run %d, step %d, prompt %q: %s", run, step, prompt, diff)
+			}
+		}
+		for worker := range d.workers {
+			tree.Clear(worker)
+		}
+		check(tree)
+		if blocks, held := tree.Size(); blocks != 0 || held != 0 || len(tree.free) != len(tree.nodes)-1 || len(tree.edges)+len(tree.roots) != 0 {
+			t.Fatalf("run %d: %d blocks, %d held, %d of %d nodes free, %d edges, %d roots are left", run, blocks, held, len(tree.free), len(tree.nodes)-1, len(tree.edges), len(tree.roots))
+		}
+	}
+}
+
+// ties: paths of equal length may lie in different tiers, and either may be told.
+var ties = cmp.Comparer(func(a, b [tiers]int) bool { return a[0]+a[1]+a[2] == b[0]+b[1]+b[2] })
+
+func word(r *rand.Rand, letters string, most int) string {
+	b := make([]byte, r.IntN(most+1))
+	for i := range b {
+		b[i] = letters[r.IntN(len(letters))]
+	}
+	return string(b)
+}
+
+func change(t *testing.T, r *rand.Rand, tree *Tree, d *dumb, letters string) {
+	t.Helper()
+	worker := r.IntN(len(d.workers))
+	blocks := d.workers[worker]
+	key, tier := uint32(r.IntN(30)+1), Tier(r.IntN(int(tiers)))
+	switch n := r.IntN(100); {
+	case n == 0:
+		tree.Clear(worker)
+		clear(blocks)
+	case n < 35:
+		tree.Remove(worker, key, tier)
+		if e := blocks[key]; e != nil {
+			if delete(e.tiers, tier); len(e.tiers) == 0 {
+				delete(blocks, key)
+			}
+		}
+	default:
+		store(t, tree, d, worker, Block{Key: key, Parent: uint32(r.IntN(31)), Root: uint64(r.IntN(2)), Tier: tier}, word(r, letters, 3))
+	}
+}
+
+func store(t *testing.T, tree *Tree, d *dumb, worker int, b Block, text string) {
+	t.Helper()
+	blocks := d.workers[worker]
+	b.Length, b.Hash = uint32(len(text)), hashOf(text)
+	path, parent := fmt.Sprint(b.Root), blocks[b.Parent]
+	if b.Parent != 0 && parent != nil {
+		path = parent.path
+	}
+	path += "|" + text
+	own := b.Parent == b.Key && parent != nil && parent.path != path
+	err := tree.Store(worker, b)
+	if orphan := b.Parent != 0 && parent == nil; orphan || own {
+		if err != ErrParent {
+			t.Fatalf("Store(%+v) = %v, want ErrParent", b, err)
+		}
+		if own {
+			delete(blocks, b.Key)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("Store(%+v) = %v", b, err)
+	}
+	if e := blocks[b.Key]; e == nil || e.path != path {
+		blocks[b.Key] = &entry{path, map[Tier]bool{}}
+	}
+	blocks[b.Key].tiers[b.Tier] = true
+}
+
+// check holds the tree's own numbers against each other.
+func check(t *Tree) {
+	blocks, refs, kids, live := 0, map[uint32]uint32{}, map[uint32]uint32{}, map[uint32]uint32{}
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		blocks += len(n.pieces)
+		if n.parent != 0 {
+			kids[n.parent]++
+			if !n.dead {
+				live[n.parent]++
+			}
+		}
+	}
+	for _, s := range t.slots {
+		for _, at := range s.places {
+			if at.node != 0 {
+				refs[at.node]++
+			}
+		}
+	}
+	for i := range t.nodes {
+		n, id := &t.nodes[i], uint32(i)
+		if i > 0 && (n.refs != refs[id] || n.kids != kids[id] || n.live != live[id] || n.dead && len(n.holders) > 0) {
+			panic(fmt.Sprintf("node %d: %+v, but %d places, %d kids, %d live", i, n, refs[id], kids[id], live[id]))
+		}
+	}
+	if blocks != t.blocks {
+		panic(fmt.Sprintf("%d blocks in nodes, %d counted", blocks, t.blocks))
+	}
+}

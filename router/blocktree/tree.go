@@ -1,0 +1,270 @@
+package blocktree
+
+import (
+	"errors"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Tier is where a worker keeps a block: the best first.
+type Tier uint8
+
+const (
+	Device Tier = iota
+	Host
+	Disk
+	tiers // how many there are
+)
+
+// Block is one that a worker has stored.
+type Block struct {
+	// Key is the worker's name for it: from 1, and small, for there is a place for each up to the largest.
+	Key uint32
+	// Parent is the key of the block before it; 0: it begins a prompt, under Root.
+	Parent uint32
+	// Root tells apart prompts that may not share blocks though their bytes are equal (LoRA, salt, images).
+	Root uint64
+	// Length in bytes, and Hash: xxh3-64 of them with the tree's seed.
+	Length uint32
+	Hash   uint64
+	Tier   Tier
+}
+
+var (
+	// ErrParent: the worker does not hold the block's parent, so its place is unknown.
+	ErrParent = errors.New("blocktree: the parent is not held")
+	// ErrKey: the key is 0, or above what a worker may use.
+	ErrKey = errors.New("blocktree: key out of range")
+	// ErrBlock: the length or the tier is impossible.
+	ErrBlock = errors.New("blocktree: impossible block")
+)
+
+// piece is a block's length and the low bits of its hash.
+type piece uint64
+
+const (
+	hashBits  = 40
+	hashMask  = 1<<hashBits - 1
+	maxLength = 1<<(64-hashBits) - 1
+)
+
+func pieceOf(length uint32, hash uint64) piece {
+	return piece(uint64(length)<<hashBits | hash&hashMask)
+}
+
+func (p piece) length() int { return int(p >> hashBits) }
+
+// Tree of one endpoint. The zero value is of no use: see New.
+type Tree struct {
+	seed    uint64
+	maxKeys uint32
+	nodes   []node // by number; 0 is none
+	free    []uint32
+	edges   map[edge]uint32
+	roots   map[uint64]uint32 // empty nodes that first blocks hang on
+	slots   []slot
+	blocks  int // in nodes
+	held    int // keys in use
+}
+
+// edge leads from a node's end to the child that begins with a piece.
+type edge struct {
+	from  uint32
+	first piece
+}
+
+// slot is a worker.
+type slot struct {
+	places []place // by key
+}
+
+// place of a block: its depth, and a node that it is in, or above which it is. A split leaves a node its lower part, so what
+// was in the upper part is found by going up.
+type place struct {
+	node  uint32 // 0: the key is free
+	depth uint32 // blocks before it, and in the top bits the tiers that hold it
+}
+
+const (
+	tierShift = 29
+	depthMask = 1<<tierShift - 1
+)
+
+// New makes an empty tree. seed is that of the blocks' hashes; maxKeys bounds the keys, and so the blocks, of a worker.
+func New(seed uint64, maxKeys int) *Tree {
+	return &Tree{
+		seed: seed, maxKeys: uint32(min(max(maxKeys, 1), depthMask)), nodes: make([]node, 1),
+		edges: map[edge]uint32{}, roots: map[uint64]uint32{},
+	}
+}
+
+// Size is how many blocks are in the tree, and how many are held by all workers together: what two hold counts twice.
+func (t *Tree) Size() (blocks, held int) { return t.blocks, t.held }
+
+// Store notes a block that the worker has stored. A key that is in use names this block from now on. Storing the same again
+// changes nothing, in another tier it is held in both.
+func (t *Tree) Store(worker int, b Block) error {
+	if b.Key == 0 || b.Key > t.maxKeys || b.Parent > t.maxKeys {
+		return ErrKey
+	}
+	if b.Length > maxLength || b.Tier >= tiers {
+		return ErrBlock
+	}
+	s := t.slot(worker)
+	at, depth, err := t.end(s, b)
+	if err != nil {
+		return err
+	}
+	p := pieceOf(b.Length, b.Hash)
+	if old := t.place(s, b.Key); old.node != 0 && !t.is(old, at, depth, p) {
+		t.drop(worker, s, b.Key, old)
+		if at, depth, err = t.end(s, b); err != nil {
+			return err // it was its own parent
+		}
+	}
+	n := t.step(at, depth, p)
+	t.keep(worker, s, b.Key, n, depth, b.Tier)
+	return nil
+}
+
+// end is where a block is to follow: a node, and the depth of the block.
+func (t *Tree) end(s *slot, b Block) (n, depth uint32, err error) {
+	if b.Parent == 0 {
+		return t.root(b.Root), 0, nil
+	}
+	at := t.place(s, b.Parent)
+	if at.node == 0 {
+		return 0, 0, ErrParent
+	}
+	return at.node, at.depth&depthMask + 1, nil
+}
+
+// is says whether a key's place is that of the piece at a depth behind a node.
+func (t *Tree) is(old place, at, depth uint32, p piece) bool {
+	if old.depth&depthMask != depth {
+		return false
+	}
+	n := &t.nodes[old.node]
+	return n.pieces[depth-n.start] == p && (old.node == at || n.start == depth && n.parent == at)
+}
+
+// keep gives a block to a key.
+func (t *Tree) keep(worker int, s *slot, key, n, depth uint32, tier Tier) {
+	at, bit := t.place(s, key), uint32(1)<<(tierShift+tier)
+	if at.depth&bit != 0 {
+		return
+	}
+	if at.node == 0 {
+		t.held++
+		t.nodes[n].refs++
+		at = place{n, depth}
+	}
+	at.depth |= bit
+	s.put(key, at)
+	node := &t.nodes[n]
+	node.hold(uint32(worker), tier, depth-node.start)
+}
+
+// Remove notes that the worker holds the block no more in a tier. An unknown key changes nothing.
+func (t *Tree) Remove(worker int, key uint32, tier Tier) {
+	if worker >= len(t.slots) || tier >= tiers {
+		return
+	}
+	s := &t.slots[worker]
+	at := t.place(s, key)
+	bit := uint32(1) << (tierShift + tier)
+	if at.node == 0 || at.depth&bit == 0 {
+		return
+	}
+	if at.depth>>tierShift == 1<<tier {
+		t.drop(worker, s, key, at)
+		return
+	}
+	s.places[key].depth &^= bit
+	n := &t.nodes[at.node]
+	n.release(uint32(worker), tier, at.depth&depthMask-n.start)
+}
+
+// drop frees a key, in all tiers.
+func (t *Tree) drop(worker int, s *slot, key uint32, at place) {
+	n := &t.nodes[at.node]
+	for tier := range tiers {
+		if at.depth&(1<<(tierShift+tier)) != 0 {
+			n.release(uint32(worker), tier, at.depth&depthMask-n.start)
+		}
+	}
+	s.places[key] = place{}
+	t.held--
+	n.refs--
+	t.trim(at.node)
+	t.tidy(at.node)
+}
+
+// Clear notes that the worker holds nothing any more.
+func (t *Tree) Clear(worker int) {
+	if worker >= len(t.slots) {
+		return
+	}
+	s := &t.slots[worker]
+	for key := range s.places {
+		at := t.place(s, uint32(key))
+		if at.node == 0 {
+			continue
+		}
+		n := &t.nodes[at.node]
+		n.forget(uint32(worker))
+		s.places[key] = place{}
+		t.held--
+		n.refs--
+		t.trim(at.node)
+		t.tidy(at.node)
+	}
+	s.places = nil
+}
+
+func (t *Tree) slot(worker int) *slot {
+	for len(t.slots) <= worker {
+		t.slots = append(t.slots, slot{})
+	}
+	return &t.slots[worker]
+}
+
+// place of a key, with the node that the block is really in; the zero place where the key is free.
+func (t *Tree) place(s *slot, key uint32) place {
+	if int(key) >= len(s.places) || s.places[key].node == 0 {
+		return place{}
+	}
+	at := &s.places[key]
+	was := at.node
+	for t.nodes[at.node].start > at.depth&depthMask {
+		at.node = t.nodes[at.node].parent
+	}
+	if at.node != was {
+		t.nodes[at.node].refs++
+		t.nodes[was].refs--
+		t.tidy(was)
+	}
+	return *at
+}
+
+// put gives a place to a key.
+func (s *slot) put(key uint32, at place) {
+	if more := int(key) + 1 - len(s.places); more > 0 {
+		s.places = append(s.places, make([]place, more)...)
+	}
+	s.places[key] = at
+}
+
+// root is the empty node that first blocks hang on.
+func (t *Tree) root(name uint64) uint32 {
+	n := t.roots[name]
+	if n == 0 {
+		n = t.newNode(0, 0)
+		t.nodes[n].root = name
+		t.roots[name] = n
+	}
+	return n
+}
+
+// hash is the piece that bytes would be.
+func (t *Tree) hash(b []byte) piece { return pieceOf(uint32(len(b)), xxh3.HashSeed(b, t.seed)) }

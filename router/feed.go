@@ -1,0 +1,158 @@
+package router
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/spokegate/spokegate/router/blocktree"
+)
+
+// What a block is worth that a worker holds, in the tier that it is in: it must be fetched from there before it is of use.
+var credits = [...]float64{blocktree.Device: 1, blocktree.Host: 0.75, blocktree.Disk: 0.25}
+
+// burst is how long a prompt counts as held where it was sent, with workers that announce what they hold: their word comes
+// when the engine has computed it.
+const burst = 10 * time.Second
+
+// maxKeys bounds the blocks of one worker: 16 million tokens of the smallest usual size.
+const maxKeys = 1 << 20
+
+// exact is what the workers with a feed hold. Walks go side by side, and beside the router's own lock.
+type exact struct {
+	mu    sync.RWMutex
+	tree  *blocktree.Tree
+	seed  uint64
+	lives int // feeds of an earlier seed are void
+	slots int // workers in tree, and numbers to use again
+	free  []int
+}
+
+// Feed is where one worker's announcements go. Its methods do nothing once it is closed, or void because another feed
+// came with another seed.
+type Feed struct {
+	r    *Router
+	addr string
+
+	life, slot int  // set once
+	gone       bool // guarded by r.exact.mu
+}
+
+// Announced says that what a worker holds is announced from now on, beginning with nothing, by hashes with this seed. The
+// worker need not be in the set (yet). The feed takes the place of one that the address had; Close it to go back to guessing.
+// One endpoint has one seed: another one voids the feeds with the former.
+func (r *Router) Announced(addr string, seed uint64) *Feed {
+	f := &Feed{r: r, addr: addr}
+	r.exact.open(f, seed)
+	r.mu.Lock()
+	old := r.feeds[addr]
+	r.feeds[addr] = f
+	maps.DeleteFunc(r.feeds, func(_ string, o *Feed) bool { return o.life < f.life })
+	r.mu.Unlock()
+	if old != nil {
+		r.exact.close(old)
+	}
+	return f
+}
+
+// Close ends the feed: what the worker holds is guessed again.
+func (f *Feed) Close() {
+	f.r.mu.Lock()
+	if f.r.feeds[f.addr] == f {
+		delete(f.r.feeds, f.addr)
+	}
+	f.r.mu.Unlock()
+	f.r.exact.close(f)
+}
+
+// Stored notes blocks that the engine holds, parents before children. It says how many could not be placed, for their parent
+// is unknown or they are beyond what a worker may hold: then only a new beginning helps.
+func (f *Feed) Stored(blocks []blocktree.Block) (lost int) {
+	f.change(func(t *blocktree.Tree) {
+		for i := range blocks {
+			if t.Store(f.slot, blocks[i]) != nil {
+				lost++
+			}
+		}
+	})
+	return lost
+}
+
+// Removed notes that the engine has dropped blocks from a tier.
+func (f *Feed) Removed(tier blocktree.Tier, keys ...uint32) {
+	f.change(func(t *blocktree.Tree) {
+		for _, key := range keys {
+			t.Remove(f.slot, key, tier)
+		}
+	})
+}
+
+// Cleared notes that the engine holds nothing.
+func (f *Feed) Cleared() {
+	f.change(func(t *blocktree.Tree) { t.Clear(f.slot) })
+}
+
+func (f *Feed) change(do func(*blocktree.Tree)) {
+	x := &f.r.exact
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !f.gone && f.life == x.lives {
+		do(x.tree)
+	}
+}
+
+func (x *exact) open(f *Feed, seed uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.tree == nil || x.seed != seed {
+		x.tree, x.seed, x.slots, x.free = blocktree.New(seed, maxKeys), seed, 0, nil
+		x.lives++
+	}
+	f.life = x.lives
+	if n := len(x.free); n > 0 {
+		f.slot, x.free = x.free[n-1], x.free[:n-1]
+		return
+	}
+	f.slot = x.slots
+	x.slots++
+}
+
+func (x *exact) close(f *Feed) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !f.gone && f.life == x.lives {
+		x.tree.Clear(f.slot)
+		x.free = append(x.free, f.slot)
+	}
+	f.gone = true
+}
+
+// find looks for what the feeds' workers hold. A feed that takes a slot over right behind it is judged by what the former
+// held, once.
+func (x *exact) find(w *blocktree.Walk, text []byte, root uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.tree != nil {
+		w.Find(x.tree, root, text)
+	}
+}
+
+// worth is what a worker's holding saves, in blocks of a size.
+func worth(h blocktree.Held, blockBytes int) int {
+	var bytes float64
+	for tier, n := range h.In {
+		bytes += credits[tier] * float64(n)
+	}
+	return int(bytes) / blockBytes
+}
+
+// Size is how many blocks the workers of the router have announced, and how many they hold together: what two hold counts
+// twice.
+func (r *Router) Size() (blocks, held int) {
+	r.exact.mu.RLock()
+	defer r.exact.mu.RUnlock()
+	if r.exact.tree == nil {
+		return 0, 0
+	}
+	return r.exact.tree.Size()
+}
