@@ -24,14 +24,32 @@ const (
 
 // attached is an engine that somebody else runs.
 type attached struct {
+	kind      string
+	speech    dialect
 	base      *url.URL
 	transport *http.Transport
 	probe     http.RoundTripper
 	every     time.Duration
+	anew      chan struct{}
 }
 
-// NewAttached watches an OpenAI-compatible engine at base, with or without a final /v1.
-func NewAttached(base string) (Engine, error) {
+// AttachedKinds are what an engine that runs already may be said to be.
+func AttachedKinds() []string { return append([]string{"attached", "sim"}, Kinds()...) }
+
+// NewAttached watches an OpenAI-compatible engine at base, with or without a final /v1. kind is one of AttachedKinds; empty:
+// "attached", which goes by the names of its metrics.
+func NewAttached(base, kind string) (Engine, error) {
+	var speech dialect
+	switch known, ok := kinds[kind]; {
+	case ok:
+		speech = known.dialect
+	case kind == "sim":
+		speech = simSpeech
+	case kind == "", kind == "attached":
+		kind, speech = "attached", dialect{anyKind: true}
+	default:
+		return nil, fmt.Errorf("there is no engine %q: %s expected", kind, strings.Join(AttachedKinds(), ", "))
+	}
 	u, err := url.Parse(base)
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
@@ -40,12 +58,21 @@ func NewAttached(base string) (Engine, error) {
 		return nil, errors.New("engine URL: no user, query or fragment expected")
 	}
 	u.Path = "/" + strings.Trim(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1"), "/")
-	return &attached{base: u, transport: newTransport(nil), probe: newProbe(nil), every: watchEvery}, nil
+	return &attached{kind: kind, speech: speech, base: u, transport: newTransport(nil), probe: newProbe(nil), every: watchEvery, anew: make(chan struct{}, 1)}, nil
 }
 
-func (a *attached) Kind() string                 { return "attached" }
+func (a *attached) Kind() string                 { return a.kind }
+func (a *attached) speaks() dialect              { return a.speech }
 func (a *attached) Base() *url.URL               { return a.base }
 func (a *attached) Transport() http.RoundTripper { return a.transport }
+
+// renew: its counters began anew, so it did, too fast for its health to show.
+func (a *attached) renew() {
+	select {
+	case a.anew <- struct{}{}:
+	default:
+	}
+}
 
 func (a *attached) Run(ctx context.Context, log *slog.Logger, tell func(Life)) {
 	defer a.transport.CloseIdleConnections()
@@ -54,17 +81,21 @@ func (a *attached) Run(ctx context.Context, log *slog.Logger, tell func(Life)) {
 	tell(life)
 	for misses := 0; ; {
 		next := life
+		select {
+		case <-a.anew:
+			next.Epoch = newEpoch()
+		default:
+		}
 		if err := a.healthy(ctx); err == nil {
 			misses = 0
-			next.State, next.Reason = workerv1.State_STATE_READY, ""
+			next.State, next.Reason, next.Cause = workerv1.State_STATE_READY, "", ""
 		} else if misses++; misses >= missesMost && ctx.Err() == nil {
-			next.State, next.Reason = workerv1.State_STATE_FAILED, err.Error()
+			next.State, next.Reason, next.Cause = workerv1.State_STATE_FAILED, err.Error(), causeSilent
 		}
 		if next != life {
 			if next.State == workerv1.State_STATE_READY && life.State == workerv1.State_STATE_FAILED {
 				next.Epoch = newEpoch() // it may have been restarted
 			}
-			log.Info("engine", "state", next.State, "reason", next.Reason)
 			life = next
 			tell(life)
 		}

@@ -43,7 +43,9 @@ type Config struct {
 	JoinToken string
 	// Engine to run or to watch. The worker owns it.
 	Engine Engine
-	// Journal gets the served records. The worker does not close it.
+	// Watch is how closely the engine is looked at.
+	Watch Watch
+	// Journal gets the served, probe and engine records. The worker does not close it.
 	Journal Journal
 	// MaxBody bounds a request body, in bytes, as it comes and as it is decoded; not below what the doors admit. 0: 64 MiB.
 	MaxBody int64
@@ -82,6 +84,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.BodyTimeout, time.Minute)
 	setDefault(&c.PrefillTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, 30*time.Second)
+	c.Watch.setDefaults()
 	setDefault(&c.keyLife, contextLife)
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -28,10 +28,23 @@ type Engine interface {
 // Life is what an engine is at a moment: starting, ready or failed.
 type Life struct {
 	State workerv1.State
-	// Reason is for people; required with STATE_FAILED.
+	// Reason is for people; required with STATE_FAILED. Of one that starts it is how far it is.
 	Reason string
+	// Cause is the reason in one of a few words: see the causes. Only with STATE_FAILED.
+	Cause string
+	// Degraded is what the engine's log told that makes it worse than it seems, as "CAUSE: DETAIL"; empty: nothing.
+	Degraded string
 	Description
 }
+
+// Causes of a failure.
+const (
+	causeStart  = "start"  // it did not become ready, or not in time
+	causeCrash  = "crash"  // its process ended
+	causeMemory = "memory" // the same, for want of memory
+	causeSilent = "silent" // it runs and does not answer
+	causeHung   = "hung"   // it answers and generates nothing
+)
 
 // Description is what the doors must know of one run of the engine.
 type Description struct {
@@ -40,6 +53,26 @@ type Description struct {
 	// BlockSize in tokens and Blocks of the device; 0: not known.
 	BlockSize uint32
 	Blocks    uint64
+}
+
+// KVAnnouncer is an engine that may announce its KV blocks.
+type KVAnnouncer interface {
+	// KVSource is where it does; false: it announces none, and why stands in Why. Fixed before Run.
+	KVSource() (KVSource, bool)
+}
+
+// KVSource is where an engine's KV events are read. They carry prompts as token ids: no address but one that the shim alone
+// reaches, unless the operator chose it.
+type KVSource struct {
+	// Events are the ZeroMQ addresses of the publishers, by data-parallel rank from 0, "ipc://PATH" or "tcp://HOST:PORT". The
+	// engine binds them; they come and go with it. Replay are those of their replay sockets; "" where there is none.
+	Events, Replay []string
+	// Kind of engine: its dialect of the events.
+	Kind string
+	// ModelDir is the folder with the model's tokenizer.json; empty: not known.
+	ModelDir string
+	// Why there is none.
+	Why string
 }
 
 func newEpoch() string {

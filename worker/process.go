@@ -1,12 +1,10 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os/exec"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -15,45 +13,63 @@ import (
 )
 
 const (
-	// startMost is how long an engine may take until it is healthy.
-	startMost = time.Minute
-	// healthEvery is how often a starting engine is asked.
-	healthEvery = 20 * time.Millisecond
 	// watchHealth is how often one that serves is asked, and deafMost how long it may give no good answer before it counts
 	// as failed: a busy engine is slow to answer, a dead one never does.
 	watchHealth = time.Second
 	deafMost    = 10 * time.Second
-	// stopGrace is what an engine gets between SIGTERM and SIGKILL. Nothing is in flight then.
-	stopGrace = 5 * time.Second
+	// hungGrace is all that an engine gets to end by itself which has answered nobody for long.
+	hungGrace = 5 * time.Second
 	// How soon a dead engine is started again: doubling, and from the start once it has lived for restartMost.
 	restartFirst = 200 * time.Millisecond
 	restartMost  = 30 * time.Second
-	// maxLine of an engine's log; the rest of a longer line becomes a line of its own.
-	maxLine = 8 << 10
 )
+
+// bounds are how long an engine gets, and how often.
+type bounds struct {
+	start   time.Duration // until it is healthy
+	every   time.Duration // how often it is asked while it starts
+	deaf    time.Duration // without a good answer, once it serves
+	stop    time.Duration // between SIGTERM and SIGKILL; nothing is in flight then
+	crashes int           // failures within window after which it is not started again; 0: it always is
+	window  time.Duration
+}
 
 // process keeps one child process alive.
 type process struct {
-	command func() *exec.Cmd                           // a fresh one each time
+	command func() (*exec.Cmd, error)                  // a fresh one each time
+	guarded bool                                       // the command is a Guard
 	healthy func(context.Context) (Description, error) // asked until there is no error; the epoch is set by process
 	log     *slog.Logger
 	tell    func(Life)
+	bounds
+	reads dialect // of its log
+
+	again chan string // why the child that runs is to be given up
 }
 
 // keep starts the child again and again until ctx ends, and returns when the last one is gone.
 func (p *process) keep(ctx context.Context) {
 	wait := restartFirst
+	var failures []time.Time
 	for {
 		began := time.Now()
-		reason := p.once(ctx)
+		why := p.once(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > restartMost {
 			wait = restartFirst
 		}
-		p.log.Error("engine failed", "reason", reason, "restart_in", wait)
-		p.tell(Life{State: workerv1.State_STATE_FAILED, Reason: reason})
+		failures = append(failures, time.Now())
+		if n := recent(failures, time.Now().Add(-p.window)); p.crashes > 0 && n >= p.crashes {
+			why.Reason = fmt.Sprintf("given up, for it failed %d times in %v; at last: %s", n, p.window, why.Reason)
+			p.log.Error("engine failed for good", "reason", why.Reason)
+			p.tell(why)
+			<-ctx.Done()
+			return
+		}
+		p.log.Error("engine failed", "reason", why.Reason, "cause", why.Cause, "restart_in", wait)
+		p.tell(why)
 		if !sleep(ctx, wait) {
 			return
 		}
@@ -61,167 +77,223 @@ func (p *process) keep(ctx context.Context) {
 	}
 }
 
-// once runs one child from start to end and says why it ended. It is gone when once returns.
-func (p *process) once(ctx context.Context) (reason string) {
-	epoch := newEpoch()
-	p.tell(Life{State: workerv1.State_STATE_STARTING, Description: Description{Epoch: epoch}})
-	c, err := startChild(p.command(), p.log)
-	if err != nil {
-		return fmt.Sprintf("not started: %v", err)
+// recent says how many of the times are after since.
+func recent(times []time.Time, since time.Time) (n int) {
+	for _, t := range times {
+		if t.After(since) {
+			n++
+		}
 	}
-	defer c.stop()
-	described, err := p.ready(ctx, c)
-	if err != nil {
-		return err.Error()
-	}
-	described.Epoch = epoch
-	p.log.Info("engine ready", "epoch", epoch)
-	p.tell(Life{State: workerv1.State_STATE_READY, Description: described})
-	return p.watch(ctx, c)
+	return n
 }
 
-// watch returns why a child that serves is to be given up; "" when ctx ends.
-func (p *process) watch(ctx context.Context, c *child) (reason string) {
-	tick := time.NewTicker(watchHealth)
+// restart gives the child up that runs now, for the watcher's reason.
+func (p *process) restart(reason string) {
+	select {
+	case p.again <- reason:
+	default: // it is being given up already
+	}
+}
+
+// aRun is one child's life.
+type aRun struct {
+	*process
+	*child
+	life Life
+	ears ears
+}
+
+// once runs one child from start to end and says why it ended. It is gone when once returns.
+func (p *process) once(ctx context.Context) Life {
+	select {
+	case <-p.again: // meant for the one before
+	default:
+	}
+	r := &aRun{process: p, ears: ears{reads: p.reads, changed: make(chan struct{}, 1)}}
+	r.life = Life{State: workerv1.State_STATE_STARTING, Description: Description{Epoch: newEpoch()}}
+	p.tell(r.life)
+	killed := oomKills()
+	cmd, err := p.command()
+	if err == nil {
+		r.child, err = startChild(cmd, p.guarded, &lines{log: p.log, heard: r.ears.hear})
+	}
+	if err != nil {
+		return failed(causeStart, fmt.Sprintf("not started: %v", err))
+	}
+	why := r.live(ctx)
+	grace := p.stop
+	if why.Cause == causeHung || why.Cause == causeSilent {
+		grace = min(grace, hungGrace) // what hangs does not end by itself
+	}
+	r.child.stop(grace)
+	if why.Cause == causeStart || why.Cause == causeCrash {
+		r.explain(&why, oomKills() > killed)
+	}
+	return why
+}
+
+func failed(cause, reason string) Life {
+	return Life{State: workerv1.State_STATE_FAILED, Cause: cause, Reason: reason}
+}
+
+// live returns when the child has ended or is to be given up.
+func (r *aRun) live(ctx context.Context) Life {
+	described, why := r.ready(ctx)
+	if why != nil {
+		return *why
+	}
+	described.Epoch = r.life.Epoch
+	r.life.State, r.life.Reason, r.life.Description = workerv1.State_STATE_READY, "", described
+	r.log.Info("engine ready", "epoch", described.Epoch)
+	r.tell(r.life)
+	return r.watch(ctx)
+}
+
+// ready waits until the child is healthy.
+func (r *aRun) ready(ctx context.Context) (Description, *Life) {
+	ctx, cancel := context.WithTimeout(ctx, r.start)
+	defer cancel()
+	tick := time.NewTicker(r.every)
+	defer tick.Stop()
+	asked := make(chan error, 1)
+	var d Description
+	ask := func() {
+		var err error
+		d, err = r.ask(ctx)
+		asked <- err
+	}
+	go ask()
+	for {
+		var why Life
+		select {
+		case err := <-asked:
+			if err == nil {
+				return d, nil
+			}
+			select {
+			case <-tick.C:
+			case <-r.done: // seen below
+			case <-ctx.Done():
+			}
+			go ask()
+			continue
+		case <-r.ears.changed:
+			r.listen()
+			continue
+		case <-r.done:
+			why = failed(causeStart, "ended before it was ready: "+r.ending())
+		case reason := <-r.again:
+			why = failed(causeHung, reason)
+		case <-ctx.Done():
+			why = failed(causeStart, fmt.Sprintf("not ready after %v", r.start))
+			if r.life.Reason != "" {
+				why.Reason += ", at " + r.life.Reason
+			}
+		}
+		cancel()
+		<-asked
+		return Description{}, &why
+	}
+}
+
+// watch returns why a child that serves is to be given up.
+func (r *aRun) watch(ctx context.Context) Life {
+	tick := time.NewTicker(min(watchHealth, r.deaf))
 	defer tick.Stop()
 	well := time.Now()
 	for {
 		select {
-		case <-c.done:
-			return "ended: " + c.ending()
+		case <-r.done:
+			return failed(causeCrash, "ended: "+r.ending())
 		case <-ctx.Done():
-			return ""
+			return Life{}
+		case reason := <-r.again:
+			return failed(causeHung, reason)
+		case <-r.ears.changed:
+			r.listen()
+			continue
 		case <-tick.C:
 		}
-		if err := p.ask(ctx); err == nil {
+		asked := time.Now()
+		if _, err := r.ask(ctx); err == nil {
 			well = time.Now()
-		} else if time.Since(well) > deafMost && ctx.Err() == nil {
-			return fmt.Sprintf("runs, and does not answer: %v", err)
+		} else if asked.Sub(well) > r.deaf && ctx.Err() == nil {
+			return failed(causeSilent, fmt.Sprintf("runs, and does not answer: %v", err))
 		}
 	}
 }
 
 // ask is one look at a child's health.
-func (p *process) ask(ctx context.Context) error {
+func (r *aRun) ask(ctx context.Context) (Description, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*watchHealth)
 	defer cancel()
-	_, err := p.healthy(ctx)
-	return err
+	return r.healthy(ctx)
 }
 
-// ready waits until the child is healthy.
-func (p *process) ready(ctx context.Context, c *child) (Description, error) {
-	ctx, cancel := context.WithTimeout(ctx, startMost)
-	defer cancel()
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
-	for {
-		d, err := p.healthy(ctx)
-		if err == nil {
-			return d, nil
-		}
-		select {
-		case <-c.done:
-			return Description{}, fmt.Errorf("ended before it was ready: %s", c.ending())
-		case <-ctx.Done():
-			return Description{}, fmt.Errorf("not ready after %v: %w", startMost, err)
-		case <-tick.C:
-		}
+// listen tells what the log said.
+func (r *aRun) listen() {
+	progress, degraded, _ := r.ears.now()
+	next := r.life
+	next.Degraded = degraded
+	if next.State == workerv1.State_STATE_STARTING {
+		next.Reason = progress
+	}
+	if next != r.life {
+		r.life = next
+		r.tell(next)
 	}
 }
 
-// child is one running process, with all that it started: a process group of its own.
-type child struct {
-	cmd  *exec.Cmd
-	out  *lines
-	done chan struct{}
-	err  error // of Wait; read after done
-}
-
-// startChild starts cmd from a thread that stays: the kernel ends the child when the thread that started it dies, which
-// must mean this process and nothing less.
-func startChild(cmd *exec.Cmd, log *slog.Logger) (*child, error) {
-	c := &child{cmd: cmd, out: &lines{log: log}, done: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = c.out, c.out
-	cmd.SysProcAttr = ownGroup()
-	cmd.WaitDelay = stopGrace // a grandchild that keeps the pipe open does not keep us
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			c.err = cmd.Wait()
-			c.out.flush()
-			close(c.done)
-		}
-	}()
-	return c, <-started
-}
-
-func (c *child) ending() string {
-	if last := c.out.last(); last != "" {
-		return fmt.Sprintf("%v (%.200s)", c.cmd.ProcessState, last)
+// explain adds what the log and the kernel say of an end.
+func (r *aRun) explain(why *Life, oom bool) {
+	_, _, cause := r.ears.now()
+	switch {
+	case cause.what == causeMemory:
+		why.Cause, why.Reason = causeMemory, "out of memory: "+cause.line
+	case oom && r.signal() == syscall.SIGKILL:
+		why.Cause, why.Reason = causeMemory, "out of memory: the kernel killed it"
+	case cause.line != "" && cause.line != r.out.last():
+		why.Reason += "; its log: " + cause.line
 	}
-	return c.cmd.ProcessState.String()
 }
 
-// stop ends the whole group: asked first, then killed.
-func (c *child) stop() {
-	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM)
-	timer := time.NewTimer(stopGrace)
-	defer timer.Stop()
+// ears take what matters out of an engine's log.
+type ears struct {
+	reads   dialect
+	changed chan struct{}
+
+	mu                 sync.Mutex
+	progress, degraded string
+	cause              cause
+}
+
+// cause of an end, as the log told it.
+type cause struct{ what, line string }
+
+func (e *ears) hear(line string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	progress, degraded := e.reads.progressOf(line), e.reads.degradedOf(line)
+	if c := e.reads.causeOf(line); c.line != "" && (e.cause.line == "" || c.what == causeMemory) {
+		e.cause = c // the first one is the root, but for memory
+	}
+	if progress == "" && degraded == "" {
+		return
+	}
+	if progress != "" {
+		e.progress = progress
+	}
+	if degraded != "" {
+		e.degraded = degraded
+	}
 	select {
-	case <-c.done:
-	case <-timer.C:
-	}
-	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // also what its end left behind
-	<-c.done
-}
-
-// lines passes an engine's output on, line by line.
-type lines struct {
-	log *slog.Logger
-
-	mu   sync.Mutex
-	part []byte
-	said string // the last line
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.part = append(l.part, p...)
-	for {
-		i := bytes.IndexByte(l.part, '\n')
-		if i < 0 && len(l.part) < maxLine {
-			return len(p), nil
-		}
-		if i < 0 || i > maxLine {
-			i = maxLine
-		}
-		l.say(l.part[:i])
-		l.part = append(l.part[:0], bytes.TrimPrefix(l.part[i:], []byte("\n"))...)
+	case e.changed <- struct{}{}:
+	default:
 	}
 }
 
-func (l *lines) say(line []byte) {
-	if line = bytes.TrimSpace(line); len(line) > 0 {
-		l.said = string(line)
-		l.log.Info("engine", "line", l.said)
-	}
-}
-
-func (l *lines) flush() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.say(l.part)
-	l.part = nil
-}
-
-func (l *lines) last() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.said
+func (e *ears) now() (progress, degraded string, c cause) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.progress, e.degraded, e.cause
 }

@@ -276,7 +276,7 @@ func TestAttached(t *testing.T) {
 			w.WriteHeader(404)
 		}
 	})
-	e, err := NewAttached(url + "/base/v1/")
+	e, err := NewAttached(url+"/base/v1/", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestAttached(t *testing.T) {
 		t.Errorf("%d questions for models; log:\n%s", models.Load(), log.String())
 	}
 	for _, bad := range []string{"localhost:8000", "ftp://x", "http://", "http://u:p@x", "http://x?y", "%"} {
-		if _, err := NewAttached(bad); err == nil {
+		if _, err := NewAttached(bad, ""); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

@@ -13,8 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-
-	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+	"time"
 )
 
 // SimConfig is a simulated engine, run as a child process.
@@ -42,7 +41,19 @@ type simEngine struct {
 	socket    atomic.Pointer[string]
 	transport *http.Transport
 	probe     http.RoundTripper
+	process   *process
 }
+
+var simSpeech = dialect{
+	metrics: "/metrics",
+	families: families{
+		prompt: "spokegate_sim_prompt_tokens_total", completion: "spokegate_sim_generation_tokens_total",
+		running: "spokegate_sim_requests_running", waiting: "spokegate_sim_requests_waiting",
+	},
+}
+
+// A simulator starts in a moment, has nothing to give up, and is always started again: it is for trying things out.
+var simBounds = bounds{start: time.Minute, every: 20 * time.Millisecond, deaf: deafMost, stop: 5 * time.Second}
 
 // NewSim makes an engine that runs the simulator as a child process.
 func NewSim(cfg SimConfig) Engine {
@@ -55,12 +66,15 @@ func NewSim(cfg SimConfig) Engine {
 		return new(net.Dialer).DialContext(ctx, "unix", *path)
 	}
 	e.transport, e.probe = newTransport(dial), newProbe(dial)
+	e.process = &process{command: e.command, healthy: e.healthy, bounds: simBounds, reads: simSpeech, again: make(chan string, 1)}
 	return e
 }
 
 func (e *simEngine) Kind() string                 { return "sim" }
 func (e *simEngine) Base() *url.URL               { return &url.URL{Scheme: "http", Host: "engine"} }
 func (e *simEngine) Transport() http.RoundTripper { return e.transport }
+func (e *simEngine) speaks() dialect              { return simSpeech }
+func (e *simEngine) restart(reason string)        { e.process.restart(reason) }
 
 func (e *simEngine) Run(ctx context.Context, log *slog.Logger, tell func(Life)) {
 	if e.cfg.Log != nil {
@@ -68,43 +82,34 @@ func (e *simEngine) Run(ctx context.Context, log *slog.Logger, tell func(Life)) 
 	}
 	defer e.transport.CloseIdleConnections()
 	socket := filepath.Join(e.cfg.Folder, "s")
-	if err := e.makeFolder(socket); err != nil {
+	err := makeFolder(e.cfg.Folder)
+	if len(socket) > maxSocket {
+		err = tooLong(socket)
+	}
+	if err != nil {
 		log.Error("no folder for the engine's socket", "error", err)
-		tell(Life{State: workerv1.State_STATE_FAILED, Reason: err.Error()})
+		tell(failed(causeStart, err.Error()))
 		<-ctx.Done()
 		return
 	}
 	defer os.RemoveAll(e.cfg.Folder)
 	e.socket.Store(&socket)
-	p := &process{command: func() *exec.Cmd { return e.command(socket) }, healthy: e.healthy, log: log, tell: tell}
-	p.keep(ctx)
+	e.process.log, e.process.tell = log, tell
+	e.process.keep(ctx)
 }
 
-// maxSocket is what fits the kernel's sockaddr_un.
-const maxSocket = 107
-
-func (e *simEngine) makeFolder(socket string) error {
-	if len(socket) > maxSocket {
-		return fmt.Errorf("the socket's path %s is longer than %d bytes: a shorter folder is needed", socket, maxSocket)
-	}
-	if err := os.RemoveAll(e.cfg.Folder); err != nil {
-		return err
-	}
-	return os.Mkdir(e.cfg.Folder, 0o700)
-}
-
-func (e *simEngine) command(socket string) *exec.Cmd {
+func (e *simEngine) command() (*exec.Cmd, error) {
 	args := []string{"sim"}
 	if e.cfg.Args != nil {
 		args = append([]string(nil), e.cfg.Args...)
 	}
-	args = append(args, "-listen", "unix:"+socket, "-model", strings.Join(e.cfg.Models, ","))
+	args = append(args, "-listen", "unix:"+*e.socket.Load(), "-model", strings.Join(e.cfg.Models, ","))
 	if e.cfg.RatesFile != "" {
 		args = append(args, "-rates", e.cfg.RatesFile)
 	}
 	cmd := exec.Command(e.cfg.Binary, args...)
 	cmd.Env = e.cfg.Env
-	return cmd
+	return cmd, nil
 }
 
 // healthy asks the simulator about itself.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"sync"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
@@ -21,6 +22,8 @@ type standing struct {
 	reason  string
 	running uint32
 	hello   Description
+	causes  []string       // what makes it worse than it seems, sorted; not to be changed
+	load    *workerv1.Load // of the engine; nil: it says nothing
 }
 
 // states is the one place where engine, drain and requests in flight meet.
@@ -29,6 +32,9 @@ type states struct {
 	engine  Life
 	phase   phase
 	running int
+	entered uint64 // requests that were let in, ever
+	causes  []string
+	load    *workerv1.Load
 	changed chan struct{} // closed at the next change of state
 	idle    chan struct{} // closed when nothing runs and nothing will; nil until drain
 }
@@ -45,7 +51,7 @@ func (s *states) now() (standing, <-chan struct{}) {
 }
 
 func (s *states) standing() standing {
-	at := standing{s.engine.State, s.engine.Reason, uint32(s.running), s.engine.Description}
+	at := standing{s.engine.State, s.engine.Reason, uint32(s.running), s.engine.Description, s.causes, s.load}
 	switch s.phase {
 	case draining:
 		at.state, at.reason = workerv1.State_STATE_DRAINING, ""
@@ -68,6 +74,31 @@ func (s *states) tell(l Life) {
 	s.announce()
 }
 
+// observe takes what is known beside the state. A load is told with the next beat.
+func (s *states) observe(causes []string, load *workerv1.Load) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := !slices.Equal(s.causes, causes)
+	s.causes, s.load = causes, load
+	if changed {
+		s.announce()
+	}
+}
+
+// entries is how many requests were let in until now.
+func (s *states) entries() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entered
+}
+
+// idleSince says that nothing runs, and nothing has come since entries was so.
+func (s *states) idleSince(entered uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running == 0 && s.entered == entered
+}
+
 func (s *states) announce() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -82,6 +113,7 @@ func (s *states) enter() (leave func(), at standing) {
 		return nil, at
 	}
 	s.running++
+	s.entered++
 	return s.leave, at
 }
 

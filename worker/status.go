@@ -3,26 +3,30 @@ package worker
 import (
 	"maps"
 	"slices"
-	"strings"
 	"sync"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
 
 // Status is what a worker says of itself.
 type Status struct {
 	State   string // starting, ready, failed, draining, stopped
-	Reason  string // of a failure
+	Reason  string // of a failure; of a start: how far it is
 	Running uint32 // requests in the shim
-	Engine  string // its kind
-	Epoch   string // of the engine's present run
-	Doors   []string
+	// Degraded is what makes it worse than it seems, each "CAUSE: DETAIL".
+	Degraded []string
+	Load     *workerv1.Load // of the engine; nil: it says nothing
+	Engine   string         // its kind
+	Epoch    string         // of the engine's present run
+	Doors    []string
 }
 
 // Status is how it stands now. Doors are those that it is joined to, by name.
 func (w *Worker) Status() Status {
 	at, _ := w.states.now()
 	return Status{
-		State:  strings.ToLower(strings.TrimPrefix(at.state.String(), "STATE_")),
-		Reason: at.reason, Running: at.running, Engine: w.cfg.Engine.Kind(), Epoch: at.hello.Epoch, Doors: w.joined.names(),
+		State:  nameOf(at.state),
+		Reason: at.reason, Running: at.running, Degraded: at.causes, Load: at.load, Engine: w.cfg.Engine.Kind(), Epoch: at.hello.Epoch, Doors: w.joined.names(),
 	}
 }
 

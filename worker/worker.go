@@ -36,6 +36,7 @@ type Worker struct {
 	keys      *keys
 	joined    doorNames
 	states    *states
+	monitor   *monitor // nil: the engine's own word is believed
 	metrics   metrics
 	running   *running
 }
@@ -52,6 +53,12 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w.keys = newKeys(w.verifier, cfg.keyLife)
 	w.metrics = newMetrics(cfg.Registerer, w.states.count)
+	if w.monitor = newMonitor(cfg, w.states, w.log); w.monitor != nil {
+		w.transport = w.monitor.traffic
+	}
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(newStateMetric(w.states))
+	}
 	if w.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -78,7 +85,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	server := w.server()
 	served := make(chan error, 1)
 	go func() { served <- w.serve(server) }()
-	var engines, doors sync.WaitGroup
+	var engines, doors, monitors sync.WaitGroup
+	if w.monitor != nil {
+		monitors.Go(func() { w.monitor.run(life) })
+	}
 	engines.Go(func() { w.cfg.Engine.Run(engine, w.log, w.tell) })
 	for _, target := range w.cfg.Doors {
 		d := w.door(target)
@@ -92,6 +102,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	// The order of the end. Each step needs that the one before is over.
 	w.drain()
+	w.monitor.finish()
 	stopEngine()
 	engines.Wait()
 	w.states.stop()
@@ -99,6 +110,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	linger := time.AfterFunc(lingerMost, endLife)
 	doors.Wait()
 	linger.Stop()
+	endLife()
+	monitors.Wait()
 	w.keys.close()
 	w.peers.CloseIdleConnections()
 	w.shut(server)
@@ -143,6 +156,10 @@ func (w *Worker) shut(server *http.Server) {
 
 // tell takes the engine's life, and says each change.
 func (w *Worker) tell(l Life) {
+	if w.monitor != nil {
+		w.monitor.lives.put(l)
+		return
+	}
 	w.log.Info("engine", "state", l.State.String(), "reason", l.Reason, "epoch", l.Epoch)
 	w.states.tell(l)
 }

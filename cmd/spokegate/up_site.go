@@ -46,7 +46,7 @@ func prepare(ctx context.Context, u *upFlags) (*site, error) {
 		return nil, fmt.Errorf("-workers %d: want 1 to 64", u.workers)
 	}
 	for _, engine := range u.attach {
-		if _, err := worker.NewAttached(engine); err != nil {
+		if _, err := worker.NewAttached(engine, ""); err != nil {
 			return nil, fmt.Errorf("-attach: %w", err)
 		}
 	}

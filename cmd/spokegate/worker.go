@@ -113,7 +113,7 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 
 func newEngine(kind, attach string, c worker.SimConfig) (worker.Engine, error) {
 	if attach != "" {
-		return worker.NewAttached(attach)
+		return worker.NewAttached(attach, "")
 	}
 	if kind != "sim" {
 		return nil, fmt.Errorf("-engine %q: this release runs sim, and takes any other with -attach URL", kind)

@@ -59,7 +59,7 @@ func proxies(ctx context.Context, o options) ([]figure, error) {
 
 // shimHere runs a worker in this process.
 func shimHere(ctx context.Context, engine, door, token string) (address string, stop func(), err error) {
-	e, err := worker.NewAttached(engine)
+	e, err := worker.NewAttached(engine, "")
 	if err != nil {
 		return "", nil, err
 	}
