@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,7 @@ type dumb struct {
 type entry struct {
 	path  string // root and the bytes of all blocks up to here, with a mark where each ends
 	tiers map[Tier]bool
+	gone  bool // once it held nothing and nothing behind it was held: a worker would not name it again
 }
 
 func (d *dumb) find(root uint64, prompt string) []Held {
@@ -116,13 +118,28 @@ func change(t *testing.T, r *rand.Rand, tree *Tree, d *dumb, letters string) {
 	case n < 35:
 		tree.Remove(worker, key, tier)
 		if e := blocks[key]; e != nil {
-			if delete(e.tiers, tier); len(e.tiers) == 0 {
-				delete(blocks, key)
-			}
+			delete(e.tiers, tier)
 		}
 	default:
-		store(t, tree, d, worker, Block{Key: key, Parent: uint32(r.IntN(31)), Root: uint64(r.IntN(2)), Tier: tier}, word(r, letters, 3))
+		parent := uint32(r.IntN(31))
+		if e := blocks[parent]; e != nil && e.gone {
+			return
+		}
+		store(t, tree, d, worker, Block{Key: key, Parent: parent, Root: uint64(r.IntN(2)), Tier: tier}, word(r, letters, 3))
 	}
+	for _, e := range blocks {
+		e.gone = e.gone || !leads(blocks, e.path)
+	}
+}
+
+// leads says whether a block is held, or one behind it.
+func leads(blocks map[uint32]*entry, path string) bool {
+	for _, e := range blocks {
+		if len(e.tiers) > 0 && (e.path == path || strings.HasPrefix(e.path, path+"|")) {
+			return true
+		}
+	}
+	return false
 }
 
 func store(t *testing.T, tree *Tree, d *dumb, worker int, b Block, text string) {
@@ -134,7 +151,7 @@ func store(t *testing.T, tree *Tree, d *dumb, worker int, b Block, text string) 
 		path = parent.path
 	}
 	path += "|" + text
-	own := b.Parent == b.Key && parent != nil && parent.path != path
+	own := b.Parent == b.Key && parent != nil // it cannot be behind itself
 	err := tree.Store(worker, b)
 	if orphan := b.Parent != 0 && parent == nil; orphan || own {
 		if err != ErrParent {
@@ -149,9 +166,11 @@ func store(t *testing.T, tree *Tree, d *dumb, worker int, b Block, text string) 
 		t.Fatalf("Store(%+v) = %v", b, err)
 	}
 	if e := blocks[b.Key]; e == nil || e.path != path {
-		blocks[b.Key] = &entry{path, map[Tier]bool{}}
+		blocks[b.Key] = &entry{path: path, tiers: map[Tier]bool{}}
 	}
-	blocks[b.Key].tiers[b.Tier] = true
+	if e := blocks[b.Key]; b.Tier != Nowhere {
+		e.tiers[b.Tier], e.gone = true, false
+	}
 }
 
 // check holds the tree's own numbers against each other.

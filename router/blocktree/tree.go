@@ -16,6 +16,9 @@ const (
 	tiers // how many there are
 )
 
+// Nowhere is the tier of a block that the worker does not hold, and others behind it: it only names their place.
+const Nowhere = tiers
+
 // Block is one that a worker has stored.
 type Block struct {
 	// Key is the worker's name for it: from 1, and small, for there is a place for each up to the largest.
@@ -107,7 +110,7 @@ func (t *Tree) Store(worker int, b Block) error {
 	if b.Key == 0 || b.Key > t.maxKeys || b.Parent > t.maxKeys {
 		return ErrKey
 	}
-	if b.Length > maxLength || b.Tier >= tiers {
+	if b.Length > maxLength || b.Tier > Nowhere {
 		return ErrBlock
 	}
 	s := t.slot(worker)
@@ -150,22 +153,24 @@ func (t *Tree) is(old place, at, depth uint32, p piece) bool {
 
 // keep gives a block to a key.
 func (t *Tree) keep(worker int, s *slot, key, n, depth uint32, tier Tier) {
-	at, bit := t.place(s, key), uint32(1)<<(tierShift+tier)
-	if at.depth&bit != 0 {
-		return
-	}
+	at := t.place(s, key)
 	if at.node == 0 {
-		t.held++
 		t.nodes[n].refs++
 		at = place{n, depth}
 	}
-	at.depth |= bit
+	if bit := uint32(1) << (tierShift + tier); tier != Nowhere && at.depth&bit == 0 {
+		if at.depth>>tierShift == 0 {
+			t.held++
+		}
+		at.depth |= bit
+		node := &t.nodes[n]
+		node.hold(uint32(worker), tier, depth-node.start)
+	}
 	s.put(key, at)
-	node := &t.nodes[n]
-	node.hold(uint32(worker), tier, depth-node.start)
 }
 
-// Remove notes that the worker holds the block no more in a tier. An unknown key changes nothing.
+// Remove notes that the worker holds the block no more in a tier. An unknown key changes nothing. A key that holds nothing any
+// more still names its place for as long as the worker holds a block behind it, and goes on to until it is used again.
 func (t *Tree) Remove(worker int, key uint32, tier Tier) {
 	if worker >= len(t.slots) || tier >= tiers {
 		return
@@ -173,16 +178,17 @@ func (t *Tree) Remove(worker int, key uint32, tier Tier) {
 	s := &t.slots[worker]
 	at := t.place(s, key)
 	bit := uint32(1) << (tierShift + tier)
-	if at.node == 0 || at.depth&bit == 0 {
-		return
-	}
-	if at.depth>>tierShift == 1<<tier {
-		t.drop(worker, s, key, at)
+	if at.depth&bit == 0 {
 		return
 	}
 	s.places[key].depth &^= bit
+	if at.depth>>tierShift == 1<<tier {
+		t.held--
+	}
 	n := &t.nodes[at.node]
 	n.release(uint32(worker), tier, at.depth&depthMask-n.start)
+	t.trim(at.node)
+	t.tidy(at.node)
 }
 
 // drop frees a key, in all tiers.
@@ -193,8 +199,10 @@ func (t *Tree) drop(worker int, s *slot, key uint32, at place) {
 			n.release(uint32(worker), tier, at.depth&depthMask-n.start)
 		}
 	}
+	if at.depth>>tierShift != 0 {
+		t.held--
+	}
 	s.places[key] = place{}
-	t.held--
 	n.refs--
 	t.trim(at.node)
 	t.tidy(at.node)
@@ -207,17 +215,14 @@ func (t *Tree) Clear(worker int) {
 	}
 	s := &t.slots[worker]
 	for key := range s.places {
-		at := t.place(s, uint32(key))
-		if at.node == 0 {
-			continue
+		if at := &s.places[key]; at.depth>>tierShift != 0 {
+			t.held--
+			at.depth &= depthMask
 		}
-		n := &t.nodes[at.node]
-		n.forget(uint32(worker))
-		s.places[key] = place{}
-		t.held--
-		n.refs--
-		t.trim(at.node)
-		t.tidy(at.node)
+		if at := t.place(s, uint32(key)); at.node != 0 {
+			t.nodes[at.node].forget(uint32(worker))
+			t.drop(worker, s, uint32(key), at)
+		}
 	}
 	s.places = nil
 }
@@ -229,20 +234,28 @@ func (t *Tree) slot(worker int) *slot {
 	return &t.slots[worker]
 }
 
-// place of a key, with the node that the block is really in; the zero place where the key is free.
+// place of a key, with the node that the block is really in; the zero place where the key is free, or names what is gone.
 func (t *Tree) place(s *slot, key uint32) place {
 	if int(key) >= len(s.places) || s.places[key].node == 0 {
 		return place{}
 	}
 	at := &s.places[key]
-	was := at.node
-	for t.nodes[at.node].start > at.depth&depthMask {
+	was, depth := at.node, at.depth&depthMask
+	for t.nodes[at.node].start > depth {
 		at.node = t.nodes[at.node].parent
 	}
-	if at.node != was {
-		t.nodes[at.node].refs++
-		t.nodes[was].refs--
-		t.tidy(was)
+	n := &t.nodes[at.node]
+	gone := int(depth-n.start) >= len(n.pieces)
+	if !gone && at.node == was {
+		return *at
+	}
+	n.refs++
+	t.nodes[was].refs--
+	t.tidy(was)
+	if gone {
+		t.nodes[at.node].refs--
+		t.tidy(at.node)
+		*at = place{}
 	}
 	return *at
 }
