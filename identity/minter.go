@@ -13,7 +13,8 @@ import (
 // Minter signs contexts for one door. Its keys live in memory only: a door that restarts has another.
 //
 // A key is changed in two steps, so that no verifier meets a key that it has not heard of: Announce makes the next one, which
-// those that follow Keys get to know, and Rotate takes it into use a little later.
+// those that follow Keys get to know, and Rotate takes it into use a little later. A third one, Forget, is for verifiers that
+// come in between: contexts of the key before may still be under way.
 type Minter struct {
 	door  string
 	using atomic.Pointer[signer]
@@ -21,6 +22,7 @@ type Minter struct {
 	mu      sync.Mutex // guards what is below
 	made    int
 	next    *signer       // announced, not in use
+	former  []DoorKey     // in use before, and not forgotten
 	changed chan struct{} // closed at the next Announce or Rotate
 }
 
@@ -65,14 +67,25 @@ func (m *Minter) Announce() {
 	}
 }
 
-// Rotate signs with the announced key from now on, and forgets the one before. Without one it changes nothing. Verifiers must
-// keep the old key for Life + 2 × Skew more.
+// Rotate signs with the announced key from now on. Without one it changes nothing. The key before is needed for Life + 2 × Skew
+// more: then Forget it.
 func (m *Minter) Rotate() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.next != nil {
+		m.former = append(m.former, m.using.Load().DoorKey)
 		m.using.Store(m.next)
 		m.next = nil
+		m.tell()
+	}
+}
+
+// Forget leaves out of Keys what was in use before.
+func (m *Minter) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.former) > 0 {
+		m.former = nil
 		m.tell()
 	}
 }
@@ -82,7 +95,8 @@ func (m *Minter) tell() {
 	m.changed = make(chan struct{})
 }
 
-// Keys are the key in use and, after it, the one that is announced. changed is closed when they change.
+// Keys are the key in use, after it the one that is announced, and those that were in use before. changed is closed when they
+// change.
 func (m *Minter) Keys() (keys []DoorKey, changed <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +104,7 @@ func (m *Minter) Keys() (keys []DoorKey, changed <-chan struct{}) {
 	if m.next != nil {
 		keys = append(keys, m.next.DoorKey)
 	}
-	return keys, m.changed
+	return append(keys, m.former...), m.changed
 }
 
 // Door is the door's name, and the id of its first key.

@@ -231,8 +231,14 @@ func TestKeysRotate(t *testing.T) {
 	m.Rotate()
 	<-changed
 	after := mint(m, "after")
-	if keys, _ := m.Keys(); len(keys) != 1 || keys[0].ID != "door-1#2" {
+	keys, changed = m.Keys()
+	if len(keys) != 2 || keys[0].ID != "door-1#2" || keys[1].ID != "door-1" {
 		t.Fatalf("rotated to %v", keys)
+	}
+	m.Forget()
+	<-changed
+	if keys, _ := m.Keys(); len(keys) != 1 || keys[0].ID != "door-1#2" {
+		t.Fatalf("one is forgotten: %v", keys)
 	}
 	if _, err := v.Verify(after, noon); !errors.Is(err, ErrUnknownKey) {
 		t.Fatalf("a key that was not told: %v", err)

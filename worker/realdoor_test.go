@@ -143,6 +143,7 @@ func TestDoorChangesItsKey(t *testing.T) {
 	if err := verify(); err != nil {
 		t.Errorf("the new key: %v", err)
 	}
+	d.minter.Forget()
 	eventually(t, "the old key is let go", func() bool {
 		s.keys.mu.Lock()
 		defer s.keys.mu.Unlock()

@@ -96,7 +96,8 @@ func TestASlowShimHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// A shim hears of a new key before the door signs with it, and of the end of the old one.
+// A shim hears of a new key before the door signs with it, and of the old one for as long as its contexts may come: also one
+// that joins in between.
 func TestKeysChange(t *testing.T) {
 	m := identity.NewMinter("door-1")
 	c := start(t, &Server{Fleet: fleet.New(), Token: token, Door: "door-1", Keys: m.Keys, Beat: time.Minute})
@@ -114,7 +115,19 @@ func TestKeysChange(t *testing.T) {
 		t.Errorf("announced: %s", got)
 	}
 	m.Rotate()
-	if got := ids(s); got != "door-1: door-1#2" {
+	if got := ids(s); got != "door-1: door-1#2 door-1" {
 		t.Errorf("rotated: %s", got)
+	}
+	late, err := c.Join(as(t, "Bearer "+token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late.Send(hello(func(h *workerv1.Hello) { h.Worker, h.Address = "late", "10.0.0.2:1" }))
+	if got := ids(late); got != "door-1: door-1#2 door-1" {
+		t.Errorf("to one that joins then: %s", got)
+	}
+	m.Forget()
+	if got := ids(s); got != "door-1: door-1#2" {
+		t.Errorf("forgotten: %s", got)
 	}
 }
