@@ -35,6 +35,7 @@ type door struct {
 	policy     *policy.Current
 	agent      *xds.Agent
 	journal    *journal
+	rejections *rejections
 	limiter    counters
 	flights    *flight.Table
 	minter     *identity.Minter
@@ -58,7 +59,7 @@ func serveDoor(ctx context.Context, flags doorFlags, token string, log *slog.Log
 	work, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
 		d.agent.Run, d.flights.Run, d.picker.Run, d.control.Run, d.issuerKeys.Run, d.followPolicy, d.rotateKeys,
-		d.endFlightsOfDeadEnvoy, d.servers.run,
+		d.rejections.run, d.endFlightsOfDeadEnvoy, d.servers.run,
 	} {
 		work.Go(func() error { return part(ctx) })
 	}
@@ -68,7 +69,7 @@ func serveDoor(ctx context.Context, flags doorFlags, token string, log *slog.Log
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	d.flights.Close(last)
-	return errors.Join(err, d.limiter.Close(last), d.journal.close(last), d.traces.stop(last))
+	return errors.Join(err, d.limiter.Close(last), d.journal.close(last), d.rejections.close(last), d.traces.stop(last))
 }
 
 // build makes the domain: what a door knows and holds. Nothing runs yet but the last good policy.
@@ -86,6 +87,9 @@ func (d *door) build(ctx context.Context) (err error) {
 		return err
 	}
 	if d.journal, err = openJournal(d.dir, "door/"+d.name, d.kafka, d.registry, d.log); err != nil {
+		return err
+	}
+	if d.rejections, err = openRejections(d.doorFlags, d.registry, d.log); err != nil {
 		return err
 	}
 	if d.limiter, err = newCounters(d.doorFlags, d.registry, d.log); err != nil {
@@ -111,7 +115,7 @@ func (d *door) listen(token string) {
 	d.control.Register(g)
 	extproc.Register(g, extproc.NewMeter(d.flights, time.Now, d.registry, d.log), extproc.NewLog(d.flights, time.Now, d.log))
 	admission := extauthz.Config{Policy: d.policy, Issuers: d.issuers, Limiter: d.limiter, Flights: d.flights, Minter: d.minter,
-		BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
+		Refusals: d.rejections, BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
 	if d.doorFlags.picker == pickerAdmission {
 		admission.Picker = d.picker
 	} else {
@@ -123,7 +127,10 @@ func (d *door) listen(token string) {
 		Own: []string{d.envoy.Listen, d.envoy.Admin, d.ops, d.fleetListen}, Log: d.log}
 	d.servers.fleetSide(d.fleetListen, d.shims)
 	d.servers.opsSide(d.ops, d.registry, health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
-		fleet: d.fleet, issuers: d.issuerKeys.Status, counters: d.limiter.Status, journal: d.journal.note})
+		fleet: d.fleet, issuers: d.issuerKeys.Status, counters: d.limiter.Status, journal: func(r *report) {
+			d.journal.note(r)
+			d.rejections.note(r)
+		}})
 }
 
 // counters are where limits are counted.

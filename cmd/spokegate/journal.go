@@ -70,8 +70,16 @@ func (k *kafkaFlags) args() []string {
 }
 
 func openJournal(dir, source string, kafka kafkaFlags, reg *prometheus.Registry, log *slog.Logger) (*journal, error) {
-	folder := filepath.Join(dir, "spool")
-	spool, err := usage.Open(folder, source, usage.Options{Checkpoint: time.Minute, Registerer: reg, Log: log})
+	return startJournal(kafka, usage.Options{Registerer: reg, Log: log}, usage.ForwarderConfig{Dir: spoolDir(dir), Source: source, Registerer: reg, Log: log})
+}
+
+// spoolDir is where a role's journals are.
+func spoolDir(dir string) string { return filepath.Join(dir, "spool") }
+
+// startJournal opens the journal that ship names, and begins to ship it where there is a Kafka.
+func startJournal(kafka kafkaFlags, keep usage.Options, ship usage.ForwarderConfig) (*journal, error) {
+	keep.Checkpoint = time.Minute
+	spool, err := usage.Open(ship.Dir, ship.Source, keep)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +87,8 @@ func openJournal(dir, source string, kafka kafkaFlags, reg *prometheus.Registry,
 	if kafka.brokers == "" {
 		return j, nil
 	}
-	j.forward, err = usage.NewForwarder(usage.ForwarderConfig{Dir: folder, Source: source, Brokers: strings.Split(kafka.brokers, ","),
-		Security: kafka.security, Registerer: reg, Log: log})
+	ship.Brokers, ship.Security = strings.Split(kafka.brokers, ","), kafka.security
+	j.forward, err = usage.NewForwarder(ship)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,13 +66,18 @@ func spoolOf(dir string) (string, error) {
 	return spool, nil
 }
 
+// recordKinds may be asked for; all is every one of them.
+var recordKinds = []string{usage.KindUsage, usage.KindAdmitted, usage.KindServed, usage.KindRejected, usage.KindProbe, usage.KindEngine,
+	usage.KindCheckpoint, usage.KindBalance, "all"}
+
+var kindHelp = "`kind` of record: " + strings.Join(recordKinds, ", ")
+
 // kindIs tells whether a kind may be asked for.
 func kindIs(kind string) error {
-	switch kind {
-	case usage.KindUsage, usage.KindAdmitted, usage.KindServed, "all":
+	if slices.Contains(recordKinds, kind) {
 		return nil
 	}
-	return fmt.Errorf("-kind %q: want usage, admitted, served or all", kind)
+	return fmt.Errorf("-kind %q: want one of %s", kind, strings.Join(recordKinds, ", "))
 }
 
 // badUsage tells what is wrong with a command line that could be parsed.

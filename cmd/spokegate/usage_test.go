@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,10 +155,50 @@ func TestExport(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
+	exportsParts(t)
 	for flags, want := range map[string]int{"-format xml": 2, "-kind none": 2, "-from 2026-03-01T11": 0, "-dir /nowhere": 1} {
 		args := append([]string{"usage", "export", "-dir", dir}, strings.Fields(flags)...)
 		if out, code := command(t, args...); code != want || out != "" {
 			t.Errorf("%s: exit code %d, %s", flags, code, out)
+		}
+	}
+}
+
+// exportsParts reads the records that are no request's, each by its kind, and what is derived.
+func exportsParts(t *testing.T) {
+	dir := t.TempDir()
+	_, used, _ := told("a1", 500)
+	used.Price, used.Cost = &usagev1.Price{Currency: "USD", Input: 1_250_000, Output: 10_000_000}, proto.Int64(5000)
+	used.FirstByteAt = timestamppb.New(used.AdmittedAt.AsTime().Add(250 * time.Millisecond))
+	used.EndedAt = timestamppb.New(used.AdmittedAt.AsTime().Add(2 * time.Second))
+	journaled(t, dir, "door/main", used)
+	journaled(t, dir, "rejected/door/main", &usagev1.Record{Id: "r/1", Kind: usage.KindRejected, EndedAt: used.EndedAt, Rejection: &usagev1.Rejection{Code: "=c", Limit: "key/rate", Count: 7}})
+	journaled(t, dir, "worker/w1", &usagev1.Record{Id: "p/1", Kind: usage.KindProbe, CompletionTokens: proto.Int64(1), EndedAt: used.EndedAt},
+		&usagev1.Record{Id: "e/1", Kind: usage.KindEngine, EndedAt: used.EndedAt, Engine: &usagev1.EngineCounters{Moment: usage.MomentFirst, PromptTokens: proto.Int64(0)}})
+	for kind, want := range map[string]map[string]string{
+		usage.KindUsage: {"price_currency": "USD", "price_input": "1250000", "price_cached": "0", "price_output": "10000000", "cost": "5000",
+			"ttfb_ms": "250", "duration_ms": "2000", "milli_tokens_per_second": "250000", "rejection_count": "", "engine_moment": "", "attempt": "0"},
+		usage.KindRejected: {"rejection_code": "'=c", "rejection_limit": "key/rate", "rejection_count": "7", "cost": "", "price_input": "", "ttfb_ms": "", "duration_ms": ""},
+		usage.KindProbe:    {"completion_tokens": "1", "milli_tokens_per_second": ""},
+		usage.KindEngine:   {"engine_moment": "first", "engine_prompt_tokens": "0", "engine_completion_tokens": ""},
+	} {
+		out, code := command(t, "usage", "export", "-dir", dir, "-format", "csv", "-kind", kind)
+		rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+		if err != nil || code != 0 || len(rows) != 2 {
+			t.Fatalf("%s: exit code %d, %v:\n%s", kind, code, err, out)
+		}
+		for name, want := range want {
+			if i := slices.Index(rows[0], name); i < 0 || rows[1][i] != want {
+				t.Errorf("%s: %s is column %d of %v", kind, name, i, rows[1])
+			}
+		}
+		lines, code := command(t, "usage", "export", "-dir", dir, "-kind", kind)
+		if strings.Count(lines, "\n") != 1 || code != 0 || kind == usage.KindUsage && !strings.HasSuffix(lines, `,"ttfb_ms":250,"duration_ms":2000,"milli_tokens_per_second":250000}`+"\n") {
+			t.Errorf("exit code %d: %s", code, lines)
+		}
+		tail, code := command(t, "usage", "tail", "-dir", dir, "-kind", kind, "-follow=false")
+		if strings.Count(tail, "\n") != 1 || code != 0 || !strings.HasPrefix(lines, tail[:len(tail)-2]) {
+			t.Errorf("exit code %d: %s", code, tail)
 		}
 	}
 }
