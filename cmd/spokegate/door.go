@@ -117,6 +117,7 @@ func runDoor(ctx context.Context, args []string) error {
 	if err := d.complete(); err != nil {
 		return err
 	}
+	coarseTimers()
 	token, err := readToken(d.joinTokenFile)
 	if err != nil {
 		return err
