@@ -38,6 +38,7 @@ type announcer struct {
 	sequence uint64 // of the last message in ring
 	ring     []message
 	ringSize int
+	ringMost int           // bytes; more with many blocks
 	changed  chan struct{} // closed when there is more; nil: nobody waits
 
 	snapshot *snapshot // the last one, as long as a follower could go on from it
@@ -54,7 +55,7 @@ type facts struct {
 }
 
 func newAnnouncer(blockSize uint32, note func(skipped, int)) *announcer {
-	a := &announcer{note: note, model: &Model{&workerv1.Profile{}, rawTokens{}}, facts: facts{blockSize: blockSize}}
+	a := &announcer{note: note, ringMost: ringLeast, model: &Model{&workerv1.Profile{}, rawTokens{}}, facts: facts{blockSize: blockSize}}
 	a.reset(0, 0)
 	return a
 }
@@ -165,7 +166,7 @@ func (a *announcer) seal() {
 	a.open.wire = a.open.wire[:0]
 	a.ring = append(a.ring, m)
 	a.ringSize += len(m)
-	for a.ringSize > max(ringLeast, a.table.used*blockBytes) && len(a.ring) > 1 {
+	for a.ringSize > max(a.ringMost, a.table.used*blockBytes) && len(a.ring) > 1 {
 		a.ringSize -= len(a.ring[0])
 		a.ring[0] = nil
 		a.ring = a.ring[1:]
