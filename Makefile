@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: run test build envoy redis kafka vllm lint unit race e2e fuzz generate bench load clean
+.PHONY: run test build envoy redis kafka postgres vllm lint unit race e2e fuzz generate bench load clean
 
 run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -40,6 +40,9 @@ redis: ## The real Redis, for the tests.
 kafka: ## The real Kafka, for the tests.
 	@test/setup/kafka.sh
 
+postgres: ## The real PostgreSQL, for the tests.
+	@test/setup/postgres.sh
+
 vllm: ## The real vLLM on CPU, and a tiny model for it.
 	@test/setup/vllm.sh
 
@@ -59,10 +62,10 @@ lint: $(STATICCHECK)
 	@go vet ./...
 	@$(STATICCHECK) ./...
 
-unit: redis kafka envoy ## The packages by themselves, without the race detector.
+unit: redis kafka postgres envoy ## The packages by themselves, without the race detector.
 	@go test $$(go list ./... | grep -v /test$$)
 
-race: redis kafka envoy
+race: redis kafka postgres envoy
 	$(call say,unit tests with the race detector)
 	@go test -race $$(go list ./... | grep -v /test$$)
 
