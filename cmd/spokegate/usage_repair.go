@@ -11,8 +11,9 @@ import (
 	"github.com/spokegate/spokegate/usage"
 )
 
-// repairJournal is the spool of repairs. It is opened with the first one: who has nothing to repair leaves no trace.
-type repairJournal struct {
+// runJournal is a spool that this command writes: of repairs, or of what it found. It is opened with the first record: who has
+// nothing to repair leaves no trace.
+type runJournal struct {
 	dir, source string
 	kafka       kafkaFlags // to ship to; no brokers: nowhere
 
@@ -20,10 +21,10 @@ type repairJournal struct {
 	written int
 }
 
-// repairBatch is how many repairs may wait for the disk, well below what a spool's queue takes.
-const repairBatch = 1000
+// runBatch is how many records may wait for the disk, well below what a spool's queue takes.
+const runBatch = 1000
 
-func (j *repairJournal) write(ctx context.Context, r *usagev1.Record) error {
+func (j *runJournal) write(ctx context.Context, r *usagev1.Record) error {
 	if j.spool == nil {
 		spool, err := usage.Open(j.dir, j.source, usage.Options{Checkpoint: time.Minute})
 		if err != nil {
@@ -32,26 +33,26 @@ func (j *repairJournal) write(ctx context.Context, r *usagev1.Record) error {
 		j.spool = spool
 	}
 	j.spool.Append(r)
-	if j.written++; j.written%repairBatch == 0 {
+	if j.written++; j.written%runBatch == 0 {
 		return j.synced(ctx)
 	}
 	return nil
 }
 
-// synced returns nil when all repairs are on disk.
-func (j *repairJournal) synced(ctx context.Context) error {
+// synced returns nil when all records are on disk.
+func (j *runJournal) synced(ctx context.Context) error {
 	err := j.spool.Flush(ctx)
 	if st := j.spool.Stats(); err == nil && st.Lost > 0 {
 		err = fmt.Errorf("%d could not be kept", st.Lost)
 	}
 	if err != nil {
-		return fmt.Errorf("write repairs to %s: %w", j.dir, err)
+		return fmt.Errorf("write %s to %s: %w", j.source, j.dir, err)
 	}
 	return nil
 }
 
-// close brings the repairs to disk, and to Kafka where there is one. It is safe to call more than once.
-func (j *repairJournal) close(ctx context.Context) error {
+// close brings the records to disk, and to Kafka where there is one. It is safe to call more than once.
+func (j *runJournal) close(ctx context.Context) error {
 	if j.spool == nil {
 		return nil
 	}
@@ -64,10 +65,10 @@ func (j *repairJournal) close(ctx context.Context) error {
 	return j.ship(ctx)
 }
 
-// shipPatience is how long Kafka, which was read a moment ago, may take to take the repairs.
+// shipPatience is how long Kafka, which was read a moment ago, may take to take the records.
 const shipPatience = time.Minute
 
-func (j *repairJournal) ship(ctx context.Context) error {
+func (j *runJournal) ship(ctx context.Context) error {
 	f, err := usage.NewForwarder(usage.ForwarderConfig{Dir: j.dir, Source: j.source, Brokers: listed(j.kafka.brokers), Security: j.kafka.security})
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func (j *repairJournal) ship(ctx context.Context) error {
 	stop()
 	running.Wait()
 	if err != nil {
-		return fmt.Errorf("%d repairs are on disk in %s and not in Kafka yet; the next -repair ships them: %s", j.written, j.dir, f.Status().Err)
+		return fmt.Errorf("%d records of %s are on disk in %s and not in Kafka yet; the next run that writes as %[2]s ships them: %[4]s", j.written, j.source, j.dir, f.Status().Err)
 	}
 	return nil
 }
@@ -104,16 +105,19 @@ func newProgress(out *os.File) *progress {
 	return p
 }
 
-func (p *progress) tell(done, total int64) {
-	if time.Since(p.told) < p.every {
-		return
+// of tells how much of how much is done.
+func (p *progress) of(done string) func(done, total int64) {
+	return func(n, total int64) {
+		if time.Since(p.told) < p.every {
+			return
+		}
+		p.told = time.Now()
+		begin, end := "", "\n"
+		if p.terminal {
+			begin, end, p.line = "\r\x1b[K", "", true
+		}
+		fmt.Fprintf(p.out, "%s%s %d %% in %v%s", begin, done, 100*n/max(total, 1), time.Since(p.begun).Round(time.Second), end)
 	}
-	p.told = time.Now()
-	begin, end := "", "\n"
-	if p.terminal {
-		begin, end, p.line = "\r\x1b[K", "", true
-	}
-	fmt.Fprintf(p.out, "%sread %d %% in %v%s", begin, 100*done/max(total, 1), time.Since(p.begun).Round(time.Second), end)
 }
 
 // end takes the line off the terminal.

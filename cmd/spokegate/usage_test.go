@@ -97,6 +97,8 @@ func TestReconcile(t *testing.T) {
 		{[]string{"-from", "yesterday"}, 2, ""},
 		{[]string{"-from", "2026-03-02", "-to", "2026-03-01"}, 2, ""},
 		{[]string{"-as", "a/b"}, 2, ""},
+		{[]string{"-cut-bound", "-1"}, 2, ""},
+		{[]string{"-trust", "/nowhere"}, 2, ""},
 		{[]string{"-kafka", "127.0.0.1:1"}, 1, ""},
 	} {
 		if out, code := reconcile(step.flags...); code != step.code || !strings.Contains(out, step.want) {
@@ -113,6 +115,63 @@ func TestReconcile(t *testing.T) {
 	}
 	if _, code := command(t, "usage", "reconcile", "-dir", t.TempDir()); code != 1 {
 		t.Errorf("no spool: exit code %d", code)
+	}
+}
+
+// TestKeysArePinned: what `usage keys` prints is trusted, and nothing else; and what was found is journaled when asked for.
+func TestKeysArePinned(t *testing.T) {
+	dir := t.TempDir()
+	s, err := usage.Open(filepath.Join(dir, "spool"), "door/main", usage.Options{Checkpoint: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admitted, used, _ := told("a1", 10)
+	used.Outcome = usage.OutcomeClientCut
+	s.Append(admitted)
+	s.Append(used)
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	keys, code := command(t, "usage", "keys", "-dir", dir)
+	if code != 0 || !strings.HasPrefix(keys, "door/main SHA256:") || strings.Count(keys, "\n") != 1 {
+		t.Fatalf("exit code %d: %s", code, keys)
+	}
+	for text, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"# ours\n\n" + keys:                             {0, "It balances: 1 admissions"},
+		strings.ReplaceAll(keys, "SHA256:", "SHA256:x"): {1, "untrusted door/main/"},
+		"":               {1, "untrusted door/main/"},
+		"door/main":      {2, ""},
+		"door SHA256:x":  {2, ""},
+		"door/main x y ": {2, ""},
+	} {
+		file := filepath.Join(t.TempDir(), "keys")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, code := command(t, "usage", "reconcile", "-dir", dir, "-trust", file); code != want.code || !strings.Contains(out, want.says) {
+			t.Errorf("%q: exit code %d\n%s", text, code, out)
+		}
+	}
+	if out, code := command(t, "usage", "reconcile", "-dir", dir, "-publish", "-as", "ops"); code != 0 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	var found []*usagev1.Balance
+	if _, err := usage.Read(filepath.Join(dir, "spool", "balance_ops"), func(r *usagev1.Record) error {
+		if r.Kind == usage.KindBalance {
+			found = append(found, r.Balance)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 3 || found[0].Of != "door/main" || found[0].Hour == nil || found[1].Hour != nil || found[2].Of != "" || !found[2].Balanced || found[2].Usage != 1 || found[2].CompletionTokens != 10 {
+		t.Errorf("%v", found)
+	}
+	if out, code := command(t, "usage", "reconcile", "-dir", dir); code != 0 || strings.Contains(out, "balance/") {
+		t.Errorf("what was found before: exit code %d\n%s", code, out)
 	}
 }
 
@@ -211,10 +270,11 @@ func TestProgress(t *testing.T) {
 	}
 	defer f.Close()
 	p := newProgress(f)
-	p.tell(1, 4)
+	tell := p.of("read")
+	tell(1, 4)
 	p.told = p.told.Add(-time.Hour)
-	p.tell(2, 4)
-	p.tell(3, 4)
+	tell(2, 4)
+	tell(3, 4)
 	p.end()
 	if b, err := os.ReadFile(f.Name()); err != nil || !strings.HasPrefix(string(b), "read 50 % in ") || strings.Count(string(b), "\n") != 1 {
 		t.Errorf("%q, %v", b, err)

@@ -27,6 +27,9 @@ func (a *Audit) agreement(hour time.Time, g *group) {
 			a.ledger.tell(hour, about(Disagreement, r, "%s and %s differ in %s", first.Id, r.Id, what))
 		}
 	}
+	if u := g.usage; u != nil {
+		a.cost(hour, u)
+	}
 	if best := g.best(); g.usage != nil && best != nil {
 		a.tokens(hour, g.usage, best)
 	}
@@ -51,11 +54,22 @@ func differences(x, y *usagev1.Record) string {
 		text("operation", x.Operation, y.Operation)
 		text("client_request_id", x.ClientRequestId, y.ClientRequestId)
 		text("stream", strconv.FormatBool(x.Stream), strconv.FormatBool(y.Stream))
+		if !proto.Equal(x.Price, y.Price) {
+			list = append(list, "price")
+		}
 		if !proto.Equal(x.AdmittedAt, y.AdmittedAt) {
 			list = append(list, "admitted_at")
 		}
 	}
 	return strings.Join(list, "; ")
+}
+
+// cost wants that a usage record costs what its price and its tokens make.
+func (a *Audit) cost(hour time.Time, u *usagev1.Record) {
+	want := usage.Cost(u.Price, u.PromptTokens, u.CachedTokens, u.CompletionTokens)
+	if (want == nil) != (u.Cost == nil) || want != nil && *want != *u.Cost {
+		a.ledger.tell(hour, about(Cost, u, "its cost is %s, its price and tokens make %s", count(u.Cost), count(want)))
+	}
 }
 
 // original tells whether the door wrote it.
@@ -96,7 +110,7 @@ func (a *Audit) tokens(hour time.Time, door, worker *usagev1.Record) {
 	}
 }
 
-// count is a number of tokens as text.
+// count is a number that may be unknown as text.
 func count(n *int64) string {
 	if n == nil {
 		return "unknown"

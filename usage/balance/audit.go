@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -20,6 +21,10 @@ type Options struct {
 	Now time.Time
 	// Settle is how long a request may be open, and a record on its way. 0: everything is at rest, judge it all.
 	Settle time.Duration
+	// CutBound is how many tokens more than its worker saw an engine may have counted for an answer that was cut.
+	CutBound int64
+	// Trusts tells whether a source may sign by the key of this fingerprint; nil: the first one that is found.
+	Trusts func(source, fingerprint string) bool
 	// WriteOff are sources that will never return, beside those that a record in the evidence closes.
 	WriteOff []string
 	// Repair takes the records that are written in place of lost ones; nil: nothing is repaired. A record that was handed over
@@ -30,6 +35,9 @@ type Options struct {
 	// TempDir takes the temporary files; "": the system's.
 	TempDir string
 }
+
+// DefaultCutBound is what engines need to notice that nobody waits any more: vLLM stops within a few hundred tokens.
+const DefaultCutBound = 512
 
 var marshal = proto.MarshalOptions{Deterministic: true}
 
@@ -49,6 +57,7 @@ type Audit struct {
 	suspects  map[mark]*suspect
 	writeOffs map[string]time.Time
 	ledger    ledger
+	engines   engines
 	chains    *usage.Auditor
 
 	// Known by the time that all admissions are judged.
@@ -68,14 +77,12 @@ type suspect struct{ id string }
 
 // New begins an audit of evidence with these traits. Close it.
 func New(opts Options, traits Traits) *Audit {
-	if opts.Named <= 0 {
-		opts.Named = 10_000
-	}
+	opts.Named = cmp.Or(opts.Named, 10_000)
 	opts.From = later(opts.From, traits.Since)
 	a := &Audit{
 		opts: opts, traits: traits, buckets: &buckets{parent: opts.TempDir, most: bucketMemory}, sources: map[string]*source{}, lanes: map[laneKey]uint64{},
 		suspects: map[mark]*suspect{}, writeOffs: map[string]time.Time{}, byAddress: map[string]map[string]bool{},
-		ledger: newLedger(opts.Named),
+		ledger: newLedger(opts.Named), engines: engines{bound: opts.CutBound, runs: map[engineRun]*engineLog{}},
 	}
 	a.chains = usage.NewAuditor(func(m usage.Mismatch) {
 		a.ledger.problem(Problem{Kind: Altered, Source: m.Source, Epoch: m.Epoch, Sequence: m.Sequence, What: m.What})
@@ -143,24 +150,29 @@ const edge = time.Hour
 
 // keep puts a record aside until all are there, if it may be of the range.
 func (a *Audit) keep(r *usagev1.Record) error {
+	at := eventTime(r)
 	switch r.Kind {
+	case usage.KindAdmitted, usage.KindUsage:
+		at = r.AdmittedAt.AsTime()
+	case usage.KindServed: // it may have been admitted long before
+		if at.Before(a.opts.From.Add(-edge)) {
+			return nil
+		}
+		return a.buckets.add(r, r.Admission)
+	case usage.KindRejected:
+		return nil // only its number counts
 	case usage.KindBalance:
 		if source, is := strings.CutPrefix(r.Id, writeOffPrefix); is {
-			a.writeOffs[source] = later(a.writeOffs[source], r.EndedAt.AsTime())
-		}
-		return nil
-	case usage.KindServed:
-		if eventTime(r).Before(a.opts.From) { // and so was admitted before
+			a.writeOffs[source] = later(a.writeOffs[source], at)
 			return nil
 		}
-	case usage.KindAdmitted, usage.KindUsage:
-		if at := r.AdmittedAt.AsTime(); at.Before(a.opts.From.Add(-edge)) || a.after(at.Add(-edge)) {
-			return nil
-		}
-	default:
-		return nil // of another kind: only its number counts
+	case usage.KindEngine:
+		a.engines.read(r)
 	}
-	return a.buckets.add(r)
+	if at.Before(a.opts.From.Add(-edge)) || a.after(at.Add(-edge)) {
+		return nil
+	}
+	return a.buckets.add(r, cmp.Or(r.Admission, r.Id))
 }
 
 func (a *Audit) after(t time.Time) bool { return !a.opts.To.IsZero() && !t.Before(a.opts.To) }

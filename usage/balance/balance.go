@@ -1,17 +1,31 @@
 package balance
 
 import (
+	"fmt"
 	"time"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/usage"
 )
 
-// Balance judges all that was added. An error means that it could not be read back, or a repair not be written.
-func (a *Audit) Balance() (*Report, error) {
+// Balance judges all that was added. progress, which may be nil, is told how much of how much is judged. An error means that it
+// could not be read back, or a repair not be written.
+func (a *Audit) Balance(progress func(done, total int64)) (*Report, error) {
 	a.trimmed()
+	a.judgeChains()
+	a.orderEngines()
+	var done int64
 	err := a.buckets.each(func(list []*usagev1.Record) error {
-		for _, g := range a.groups(list) {
+		requests, others := split(list)
+		for _, g := range a.groups(requests) {
 			a.judge(g)
+			for _, r := range g.served {
+				a.countEngine(r)
+			}
+		}
+		a.judgeOthers(others)
+		if done++; progress != nil {
+			progress(done, bucketCount)
 		}
 		return a.err
 	})
@@ -19,12 +33,12 @@ func (a *Audit) Balance() (*Report, error) {
 		return nil, err
 	}
 	a.judgeUnserved()
-	r := &Report{At: a.opts.Now.UTC(), Records: a.ledger.records, From: bound(a.opts.From), To: bound(a.opts.To), Sources: a.judgeSources()}
+	r := &Report{At: a.opts.Now.UTC(), Records: a.ledger.records, From: bound(a.opts.From), To: bound(a.opts.To), Sources: a.judgeSources(), Engines: a.judgeEngines()}
 	r.Rows = a.ledger.sorted()
 	for _, row := range r.Rows {
 		r.Total.add(row)
 	}
-	r.Counts = a.ledger.counts
+	r.Counts, r.bySource = a.ledger.counts, a.ledger.bySource
 	r.Problems, r.Notes = append([]Problem{}, a.ledger.problems...), append([]Problem{}, a.ledger.notes...) // never null
 	sortProblems(r.Problems)
 	sortProblems(r.Notes)
@@ -71,4 +85,45 @@ func (a *Audit) judgeSources() []SourceReport {
 		}
 	}
 	return list
+}
+
+// split parts what is of admissions from what is not.
+func split(list []*usagev1.Record) (requests, others []*usagev1.Record) {
+	for _, r := range list {
+		if r.Admission != "" {
+			requests = append(requests, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return requests, others
+}
+
+// judgeChains tells what the chains of digests show as a whole, and who signed them.
+func (a *Audit) judgeChains() {
+	for _, p := range a.chains.Finish() {
+		a.judgeSigner(p)
+	}
+}
+
+// judgeSigner wants, where keys are pinned, that each epoch is signed, and by a key of its source alone.
+func (a *Audit) judgeSigner(p usage.Proof) {
+	if a.opts.Trusts == nil || a.writtenOff(p.Source, p.Epoch) {
+		return
+	}
+	tell := func(format string, args ...any) {
+		a.ledger.problem(Problem{Kind: Untrusted, Source: p.Source, Epoch: p.Epoch, Sequence: p.Last, What: fmt.Sprintf(format, args...)})
+	}
+	for _, f := range p.Fingerprints {
+		if !a.opts.Trusts(p.Source, f) {
+			tell("its checkpoints are signed by %s, which is no key of it", f)
+		}
+	}
+	s := a.sources[p.Source]
+	switch e := s.epochs[p.Epoch]; {
+	case p.Unchained > 0:
+		tell("%d of its records are in no chain that could be signed", p.Unchained)
+	case len(p.Fingerprints) == 0 && (s.newest > p.Epoch || e.lastTime.Before(a.opts.Now.Add(-a.opts.Settle))):
+		tell("none of its checkpoints is there")
+	}
 }

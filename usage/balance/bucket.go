@@ -21,7 +21,7 @@ const (
 	bucketMemory = 32 << 20
 )
 
-// buckets hold records on disk, those of one admission together.
+// buckets hold records on disk, those of one admission, or of one id, together.
 type buckets struct {
 	parent, dir string // dir "": nothing had to go to disk yet
 	held        [bucketCount]bytes.Buffer
@@ -29,8 +29,9 @@ type buckets struct {
 	bytes, most int
 }
 
-func (b *buckets) add(r *usagev1.Record) error {
-	n, err := protodelim.MarshalTo(&b.held[xxh3.HashString(r.Admission)%bucketCount], r)
+// add keeps r beside all that have the same name.
+func (b *buckets) add(r *usagev1.Record, name string) error {
+	n, err := protodelim.MarshalTo(&b.held[xxh3.HashString(name)%bucketCount], r)
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,9 @@ func fits(r *usagev1.Record) string {
 	if r.Source == "" || r.Sequence == 0 {
 		return "a record without source or sequence"
 	}
+	if strings.HasPrefix(r.Id, "/") {
+		return "no admission"
+	}
 	switch r.Kind {
 	case usage.KindAdmitted:
 		if r.Id != usage.AdmittedID(r.Admission) || r.AdmittedAt == nil {
@@ -64,12 +67,25 @@ func fits(r *usagev1.Record) string {
 		if r.Id != usage.UsageID(r.Admission) || r.AdmittedAt == nil {
 			return "no id of this admission, or no time"
 		}
+	case usage.KindEngine:
+		if !strings.HasPrefix(r.Id, engineID(usage.EngineID, r)) || r.Engine == nil || r.EngineEpoch == "" {
+			return "no id of this source and engine, or no counters"
+		}
+	case usage.KindProbe:
+		if !strings.HasPrefix(r.Id, engineID(usage.ProbeID, r)) {
+			return "no id of this source and engine"
+		}
 	case usage.KindServed:
 		if !strings.HasPrefix(r.Id, usage.ServedID(r.Admission, r.Attempt, "")) {
 			return "no id of this admission and attempt"
 		}
 	}
 	return ""
+}
+
+// engineID is what an id of an engine's record begins with.
+func engineID(of func(source, epoch string, number uint64) string, r *usagev1.Record) string {
+	return strings.TrimSuffix(of(r.Source, r.EngineEpoch, 0), "0")
 }
 
 // writeOffPrefix begins the id of a record that closes a source.

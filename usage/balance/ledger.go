@@ -21,12 +21,13 @@ type ledger struct {
 	rows            map[rowKey]*Row
 	problems, notes []Problem
 	counts          map[Kind]uint64
+	bySource        map[string]map[Kind]uint64
 	records         uint64
 	named           int
 }
 
 func newLedger(named int) ledger {
-	return ledger{rows: map[rowKey]*Row{}, counts: map[Kind]uint64{}, named: named}
+	return ledger{rows: map[rowKey]*Row{}, counts: map[Kind]uint64{}, bySource: map[string]map[Kind]uint64{}, named: named}
 }
 
 // about makes a problem of a record.
@@ -39,6 +40,12 @@ func about(kind Kind, r *usagev1.Record, format string, args ...any) Problem {
 
 func (l *ledger) problem(p Problem) {
 	l.counts[p.Kind]++
+	if p.Source != "" {
+		if l.bySource[p.Source] == nil {
+			l.bySource[p.Source] = map[Kind]uint64{}
+		}
+		l.bySource[p.Source][p.Kind]++
+	}
 	if list := l.list(p.Kind); len(*list) < l.named {
 		*list = append(*list, p)
 	}
@@ -89,7 +96,7 @@ func (l *ledger) tell(hour time.Time, p Problem) {
 		row.MissingAdmitted++
 	case MissingServed:
 		row.MissingServed++
-	case Conflict, Disagreement, Contradiction:
+	case Conflict, Disagreement, Contradiction, Cost:
 		row.Conflicts++
 	case Tokens, Uncounted:
 		row.TokenDifferences++

@@ -15,6 +15,7 @@ const (
 	MissingServed   Kind = "missing_served"   // complete, and no worker told
 	Uncounted       Kind = "uncounted"        // the door does not know the tokens, the worker does
 	Tokens          Kind = "tokens"           // the door counted more than the worker, or less though nothing was cut
+	Cost            Kind = "cost"             // not what price and tokens make
 	Disagreement    Kind = "disagreement"     // records of one admission name different callers, models or times
 	Contradiction   Kind = "contradiction"    // the door says that nobody served it, a worker that it did
 	Conflict        Kind = "conflict"         // one id, two contents
@@ -23,6 +24,8 @@ const (
 	OutOfOrder      Kind = "out_of_order"     // a number stands behind a greater one
 	Damaged         Kind = "damaged"          // a line or message is no record
 	Altered         Kind = "altered"          // the chain of digests or a checkpoint says otherwise
+	Untrusted       Kind = "untrusted"        // not signed, or by a key that is not pinned
+	Engine          Kind = "engine"           // the engine's own counters say otherwise
 )
 
 // Notes: they balance, and somebody may want to know.
@@ -52,7 +55,8 @@ type Problem struct {
 	Epoch     uint64     `json:"epoch,omitempty"`
 	Sequence  uint64     `json:"sequence,omitempty"`
 	Admission string     `json:"admission,omitempty"`
-	ID        string     `json:"id,omitempty"` // of the record
+	ID        string     `json:"id,omitempty"`     // of the record
+	Engine    string     `json:"engine,omitempty"` // the run of an engine that it is about
 	Team      string     `json:"team,omitempty"`
 	What      string     `json:"what"`
 }
@@ -95,12 +99,18 @@ type Row struct {
 	Lost             uint64 `json:"lost"` // written off, or lost with a worker that broke off
 }
 
+// add leaves out the tokens of what was served: they are those of usage once more.
 func (r *Row) add(o Row) {
+	if o.Usage == 0 {
+		o.PromptTokens, o.CompletionTokens = 0, 0
+	}
+	r.addAll(o)
+}
+
+func (r *Row) addAll(o Row) {
 	r.Admitted, r.Usage, r.Served, r.Open = r.Admitted+o.Admitted, r.Usage+o.Usage, r.Served+o.Served, r.Open+o.Open
 	r.MissingUsage, r.MissingAdmitted, r.MissingServed = r.MissingUsage+o.MissingUsage, r.MissingAdmitted+o.MissingAdmitted, r.MissingServed+o.MissingServed
-	if o.Usage > 0 {
-		r.PromptTokens, r.CompletionTokens = r.PromptTokens+o.PromptTokens, r.CompletionTokens+o.CompletionTokens
-	}
+	r.PromptTokens, r.CompletionTokens = r.PromptTokens+o.PromptTokens, r.CompletionTokens+o.CompletionTokens
 	r.Cut, r.CutTokens = r.Cut+o.Cut, r.CutTokens+o.CutTokens
 	r.TokenDifferences, r.Conflicts = r.TokenDifferences+o.TokenDifferences, r.Conflicts+o.Conflicts
 	r.Doubled, r.Repaired, r.Lost = r.Doubled+o.Doubled, r.Repaired+o.Repaired, r.Lost+o.Lost
@@ -129,14 +139,19 @@ type Report struct {
 	Rows     []Row           `json:"rows"`
 	Total    Row             `json:"total"` // of all rows; its tokens are those of usage records
 	Sources  []SourceReport  `json:"sources"`
+	Engines  []EngineRow     `json:"engines"`
 	Counts   map[Kind]uint64 `json:"counts"` // of problems and notes
 	Problems []Problem       `json:"problems"`
 	Notes    []Problem       `json:"notes"`
+
+	bySource map[string]map[Kind]uint64 // Counts of each source
 }
 
 // Failing is how many problems there are.
-func (r *Report) Failing() (n uint64) {
-	for kind, count := range r.Counts {
+func (r *Report) Failing() uint64 { return failing(r.Counts) }
+
+func failing(counts map[Kind]uint64) (n uint64) {
+	for kind, count := range counts {
 		if kind.Fails() {
 			n += count
 		}

@@ -25,7 +25,9 @@ func TestSpools(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range list {
-			s.Append(proto.CloneOf(r))
+			if r.Kind != usage.KindCheckpoint { // which the journal makes by itself
+				s.Append(proto.CloneOf(r))
+			}
 		}
 		if err := s.Close(context.Background()); err != nil {
 			t.Fatal(err)
@@ -86,7 +88,7 @@ func auditSpools(t *testing.T, dir string) *Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := a.Balance()
+	r, err := a.Balance(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

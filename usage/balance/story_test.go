@@ -72,7 +72,7 @@ func (s *story) line(t *testing.T, words []string) {
 	for _, w := range words[4:] {
 		name, value, is := strings.Cut(w, "=")
 		switch {
-		case w == "lost":
+		case w == "lost" && words[1] != usage.KindEngine:
 			lost = true
 		case w == "twice":
 			times = 2
@@ -116,6 +116,20 @@ func setField(t *testing.T, r *usagev1.Record, name, value string) {
 		r.Worker = value
 	case "attempt":
 		r.Attempt = uint32(value[0] - '0')
+	case "price": // of a million tokens, each kind
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Price = &usagev1.Price{Currency: "USD", Input: n, Cached: n, Output: n}
+	case "cost":
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Cost = &n
+	case "engine":
+		r.EngineEpoch = value
 	case "anomaly":
 		r.Anomalies = append(r.Anomalies, value)
 	case "number":
@@ -139,11 +153,24 @@ func finish(r *usagev1.Record, at string, t *testing.T) {
 		r.Id, r.EndedAt = usage.UsageID(r.Admission), stamp(clock(t, at))
 	case usage.KindServed:
 		r.Id, r.EndedAt, r.AdmittedAt = usage.ServedID(r.Admission, r.Attempt, "main"), r.AdmittedAt, nil
+	case usage.KindProbe, usage.KindEngine: // ADMISSION is ENGINE-EPOCH#NUMBER
+		run, n, _ := strings.Cut(r.Admission, "#")
+		number, err := strconv.ParseUint(n, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Id, r.EngineEpoch, r.EndedAt = usage.ProbeID(r.Source, run, number), run, stamp(clock(t, at))
+		if r.Kind == usage.KindEngine {
+			r.Id = usage.EngineID(r.Source, run, number)
+			r.Engine = &usagev1.EngineCounters{Moment: r.Outcome, PromptTokens: r.PromptTokens, CompletionTokens: r.CompletionTokens}
+			r.PromptTokens, r.CompletionTokens, r.Outcome = nil, nil, ""
+		}
+		r.Admission, r.AdmittedAt, r.Team, r.Key = "", nil, "", ""
 	case usage.KindBalance:
 		r.Id, r.EndedAt, r.AdmittedAt = writeOffPrefix+r.Admission, stamp(clock(t, at)), nil
 		r.Admission = ""
 	}
-	if r.CompletionTokens == nil && r.Kind != usage.KindAdmitted {
+	if r.CompletionTokens == nil && r.Kind != usage.KindAdmitted && r.Kind != usage.KindProbe {
 		r.CountedFrom = usage.CountedNone
 	}
 }
@@ -161,12 +188,15 @@ func (s *story) judge(t *testing.T, d *datadriven.TestData) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Now: clock(t, text("now", "12:00:00")), Settle: settle, TempDir: t.TempDir()}
+	opts := Options{Now: clock(t, text("now", "12:00:00")), Settle: settle, CutBound: DefaultCutBound, TempDir: t.TempDir()}
 	if d.HasArg("from") {
 		opts.From = clock(t, text("from", ""))
 	}
 	if d.HasArg("to") {
 		opts.To = clock(t, text("to", ""))
+	}
+	if d.HasArg("cut-bound") {
+		d.ScanArgs(t, "cut-bound", &opts.CutBound)
 	}
 	if d.HasArg("write-off") {
 		opts.WriteOff = []string{text("write-off", "")}
@@ -221,7 +251,7 @@ func auditOf(t testing.TB, opts Options, traits Traits, items []Item) *Report {
 			t.Fatal(err)
 		}
 	}
-	report, err := a.Balance()
+	report, err := a.Balance(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,12 @@ package balance
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,6 +22,7 @@ func (r *Report) Write(w io.Writer) error {
 	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	r.writeRows(t)
 	r.writeSources(t)
+	r.writeEngines(t)
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -86,6 +89,9 @@ func (r *Report) writeRows(t io.Writer) {
 func (r *Report) writeSources(t io.Writer) {
 	fmt.Fprintln(t, "source\tepoch\trecords\tsequences\tjudged up to\tmissing\ttold until (UTC)\t")
 	for _, s := range r.Sources {
+		if strings.HasPrefix(s.Source, publishPrefix) && s.Missing == 0 {
+			continue // what earlier runs found, an epoch each
+		}
 		off := ""
 		if s.WrittenOff {
 			off = "written off"
@@ -93,6 +99,40 @@ func (r *Report) writeSources(t io.Writer) {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d..%d\t%d\t%d\t%s\t%s\n", s.Source, s.Epoch, s.Records, s.First, s.Last, s.Judged, s.Missing, s.Told.Format(time.DateTime), off)
 	}
 	fmt.Fprintln(t)
+}
+
+func (r *Report) writeEngines(t io.Writer) {
+	if len(r.Engines) == 0 {
+		return
+	}
+	fmt.Fprintln(t, "engine of\trun\tread at (UTC)\twhen\tserved\tprobes\tcut\tprompt\tdiffers by\tcompletion\tdiffers by\tverdict\t")
+	for _, e := range r.Engines {
+		at := "-"
+		if e.To != nil {
+			at = e.To.Format(time.DateTime)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t\n", e.Worker, e.Engine, at, cmp.Or(e.Moment, "-"), e.Served, e.Probes, e.Cut,
+			e.Prompt.counted(), e.Prompt.difference(), e.Completion.counted(), e.Completion.difference(), e.Verdict)
+	}
+	fmt.Fprintln(t)
+}
+
+func (c *EngineCount) counted() string {
+	if c.Engine == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*c.Engine, 10)
+}
+
+// difference is how much more the engine counted than the records say, and between what it may lie.
+func (c *EngineCount) difference() string {
+	switch {
+	case c.Engine == nil:
+		return "-"
+	case c.Least == c.Most:
+		return fmt.Sprintf("%+d", *c.Engine-c.Records)
+	}
+	return fmt.Sprintf("%+d of %+d..%+d", *c.Engine-c.Records, c.Least-c.Records, c.Most-c.Records)
 }
 
 func writeProblems(w io.Writer, head string, list []Problem, counts map[Kind]uint64, most int) {
