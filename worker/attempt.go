@@ -39,7 +39,8 @@ type attempt struct {
 	body     *body           // what the client sent; until the engine has answered
 	edits    []edit          // what the engine gets in place of parts of it
 
-	status    int // told to the client; 0: none
+	epoch     string // of the engine's run that was asked
+	status    int    // told to the client; 0: none
 	first     time.Time
 	sent      int64
 	report    openai.Report
@@ -145,7 +146,7 @@ func (a *attempt) record() *usagev1.Record {
 		Admission: a.trusted.Admission, Key: a.trusted.Key, Team: a.trusted.Team, Model: a.trusted.Model,
 		Endpoint: a.trusted.Endpoint, Revision: a.trusted.Revision, Spoke: a.w.cfg.Spoke, Worker: a.w.cfg.Name,
 		Operation: a.op.String(), Attempt: a.number, Outcome: a.outcome, CountedFrom: usage.CountedNone,
-		RequestBytes: new(a.received), ResponseBytes: new(a.sent), EndedAt: timestamppb.Now(),
+		RequestBytes: new(a.received), ResponseBytes: new(a.sent), EndedAt: timestamppb.Now(), EngineEpoch: a.epoch,
 	}
 	if a.request != nil {
 		r.Stream = a.request.Stream

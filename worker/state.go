@@ -85,6 +85,13 @@ func (s *states) observe(causes []string, load *workerv1.Load) {
 	}
 }
 
+// epoch of the engine's present run.
+func (s *states) epoch() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engine.Epoch
+}
+
 // entries is how many requests were let in until now.
 func (s *states) entries() uint64 {
 	s.mu.Lock()

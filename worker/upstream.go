@@ -23,6 +23,7 @@ var passedHeaders = []string{
 
 // ask sends the request to the engine: same path, and the body as it was prepared, with more edits.
 func (a *attempt) ask(r *http.Request, more ...edit) (*http.Response, error) {
+	a.epoch = a.w.states.epoch()
 	return a.w.transport.RoundTrip(a.outgoing(r, a.body.edited(append(more, a.edits...)...)))
 }
 

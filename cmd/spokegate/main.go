@@ -19,7 +19,7 @@ const usageText = `spokegate: the door before your GPUs
 
   spokegate up            a door, Envoy and three simulated workers on this machine
   spokegate door          the services beside one Envoy: admission, metering, picking, and Envoy's own configuration
-  spokegate worker        a shim before one engine
+  spokegate worker        a shim before one engine; worker drain ends one without losing a request
   spokegate sim           the simulated engine
   spokegate policy        check a policy file, print its JSON schema, revoke a key on this spoke
   spokegate key new       make a key
@@ -34,7 +34,7 @@ type role func(ctx context.Context, args []string) error
 
 var roles = map[string]role{
 	"up": runUp, "door": runDoor, "worker": runWorker, "sim": runSim,
-	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy,
+	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy, "guard": runGuard,
 }
 
 func main() {

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spokegate/spokegate/worker"
@@ -16,21 +15,20 @@ import (
 
 // workerFlags are a shim's whole configuration.
 type workerFlags struct {
-	name, spoke    string
-	endpoint       string
-	listen         string
-	advertise      string
-	doors          string
-	bodyLimit      int64
-	tokenFile      string
-	dir            string
-	drain          time.Duration
-	engine, attach string
-	models, rates  string
-	ops            string
-	collector      string
-	kafka          kafkaFlags
-	level          slog.Level
+	name, spoke string
+	endpoint    string
+	listen      string
+	advertise   string
+	doors       string
+	bodyLimit   int64
+	tokenFile   string
+	dir         string
+	drain       time.Duration
+	engine      engineFlags
+	ops         string
+	collector   string
+	kafka       kafkaFlags
+	level       slog.Level
 }
 
 func (w *workerFlags) register(f *flag.FlagSet) {
@@ -44,10 +42,7 @@ func (w *workerFlags) register(f *flag.FlagSet) {
 	f.StringVar(&w.tokenFile, "join-token-file", "", "`file` with the token to join with")
 	f.StringVar(&w.dir, "dir", ".spokegate", "`folder` for the spool")
 	f.DurationVar(&w.drain, "drain", 30*time.Second, "how long running requests may go on after SIGTERM")
-	f.StringVar(&w.engine, "engine", "sim", "the engine to run: sim")
-	f.StringVar(&w.attach, "attach", "", "`URL` of an OpenAI-compatible engine that runs already, instead of -engine")
-	f.StringVar(&w.models, "model", "", "with -engine sim: comma-separated `names` that it serves; empty: any")
-	f.StringVar(&w.rates, "rates", "", "with -engine sim: rate `file`")
+	w.engine.register(f)
 	f.StringVar(&w.ops, "ops", "", "`address` of /metrics, /healthz and /readyz; with port 0 a free one, written into DIR/run/NAME.ops; empty: none")
 	w.kafka.register(f)
 	otlpFlag(f, &w.collector)
@@ -56,9 +51,13 @@ func (w *workerFlags) register(f *flag.FlagSet) {
 
 // runWorker runs a shim before one engine.
 func runWorker(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "drain" {
+		return runWorkerDrain(ctx, args[1:])
+	}
 	var flags workerFlags
 	f := flag.NewFlagSet("worker", flag.ContinueOnError)
 	flags.register(f)
+	args, flags.engine.args = splitArgs(args)
 	if err := parse(f, args); err != nil {
 		return err
 	}
@@ -75,6 +74,14 @@ func runWorker(ctx context.Context, args []string) error {
 	return serveWorker(ctx, flags, token, newLog(os.Stderr, flags.level, "worker", flags.name))
 }
 
+// splitArgs takes the engine's own arguments off, behind "--".
+func splitArgs(args []string) (ours, engines []string) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[:i], args[i+1:]
+	}
+	return args, nil
+}
+
 // serveWorker builds a shim, runs it to the end of its drain, and closes its journal.
 func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog.Logger) error {
 	run := filepath.Join(flags.dir, "run")
@@ -82,8 +89,11 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 		return err
 	}
 	reg := newRegistry()
-	e, err := newEngine(flags.engine, flags.attach, worker.SimConfig{
-		Folder: filepath.Join(run, "engine-"+flags.name), Models: splitNames(flags.models), RatesFile: flags.rates, Log: log})
+	e, err := flags.engine.build(run, flags.name, log)
+	if err != nil {
+		return err
+	}
+	watch, err := flags.engine.watch()
 	if err != nil {
 		return err
 	}
@@ -97,8 +107,16 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	}
 	w, err := worker.New(worker.Config{
 		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Listen: flags.listen, Advertise: flags.advertise,
-		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log,
+		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log,
 	})
+	if err != nil {
+		return err
+	}
+	ctx, drain := context.WithCancel(ctx)
+	defer drain()
+	ended := make(chan struct{})
+	orders := control{status: w.Status, drain: drain, ended: ended, log: log}
+	stopOrders, err := orders.serve(controlSocket(flags.dir, flags.name))
 	if err != nil {
 		return err
 	}
@@ -108,27 +126,8 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	})
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return errors.Join(err, journal.close(last), traces.stop(last))
-}
-
-func newEngine(kind, attach string, c worker.SimConfig) (worker.Engine, error) {
-	if attach != "" {
-		return worker.NewAttached(attach, "")
-	}
-	if kind != "sim" {
-		return nil, fmt.Errorf("-engine %q: this release runs sim, and takes any other with -attach URL", kind)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	c.Binary = self
-	return worker.NewSim(c), nil
-}
-
-func splitNames(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, ",")
+	err = errors.Join(err, journal.close(last), traces.stop(last))
+	close(ended)
+	stopOrders()
+	return err
 }

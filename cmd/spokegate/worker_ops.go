@@ -28,6 +28,9 @@ func (h workerHealth) report() (r report) {
 		why = ": " + st.Reason
 	}
 	r.say(st.State == "ready", "engine %s: %s%s, %d requests running", st.Engine, st.State, why, st.Running)
+	for _, cause := range st.Degraded {
+		r.note("degraded: %s", cause)
+	}
 	if len(st.Doors) == 0 {
 		r.say(false, "doors: not joined to any of %s", strings.Join(h.doors, ", "))
 	} else {
