@@ -29,6 +29,7 @@ type feed struct {
 	rank    uint32
 	fixed   bool     // the rank is what we say; else what the engine says
 	events  endpoint // where it publishes
+	listens bool     // we are there, and the engine connects
 	replay  endpoint // where it is asked for the past; no network: nowhere
 	topic   string
 	out     *announcer
@@ -185,7 +186,7 @@ func (f *feed) forget(why string) {
 
 // connector gives connections to the engine: dialled, or accepted where the engine connects. stop ends it.
 func (f *feed) connector(ctx context.Context) (connect func() (net.Conn, error), stop func()) {
-	if !f.events.ours {
+	if !f.listens {
 		return func() (net.Conn, error) { return dial(ctx, f.events) }, func() {}
 	}
 	l := &listener{at: f.events}

@@ -3,7 +3,6 @@ package kv
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,29 +10,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const (
-	// ranksMost bounds the data-parallel ranks of one engine.
-	ranksMost = 64
-	// defaultBlocks is how many blocks are followed unless configured, about 250 MB.
-	defaultBlocks = 2 << 20
-)
+// defaultBlocks is how many blocks are followed unless configured, about 250 MB.
+const defaultBlocks = 2 << 20
 
 // Config of a Source.
 type Config struct {
-	// Endpoint is where the engine publishes its events, as the engine itself was told: tcp://*:PORT and ipc://PATH are the
-	// engine's, and any other tcp address is where it connects and we listen. Empty: it publishes none.
-	Endpoint string
-	// Replay is the engine's replay_endpoint; empty: it has none, and each gap or lost connection costs what is known.
-	Replay string
-	// Host stands for "*"; empty: 127.0.0.1.
-	Host string
-	// Ranks are the engine's data-parallel ranks, each a port further; 0: 1.
-	Ranks int
+	// Feeds are where the engine publishes, by data-parallel rank; none: it does not.
+	Feeds []Feed
 	// Topic that the engine publishes under; empty: any.
 	Topic string
-	// Model; nil: it cannot be read, and Why says so.
+	// Model; nil: it is not known.
 	Model *Model
-	Why   string
+	// Why there are no feeds, or no model.
+	Why string
 	// BlockSize in tokens that the engine is believed to have; what its events say is right. 0: not known.
 	BlockSize uint32
 	// MaxBlocks followed; a rank that comes to more is forgotten and begun afresh. 0: two million.
@@ -52,26 +41,22 @@ type Source struct {
 
 	mu      sync.Mutex
 	seed    uint64
-	life    uint64 // counts starts of the engine
 	changed chan struct{}
 	reasons []string // by feed; why it does not follow
 }
 
-// New checks the configuration; nothing is connected before Run. Without an endpoint or a model the Source serves pickers all
+// New checks the configuration; nothing is connected before Run. Without feeds or a model the Source serves pickers all
 // the same, and tells them that it announces nothing, and why.
 func New(cfg Config) (*Source, error) {
-	cfg.Ranks, cfg.MaxBlocks = cmp.Or(cfg.Ranks, 1), cmp.Or(cfg.MaxBlocks, defaultBlocks)
-	if cfg.Ranks < 0 || cfg.Ranks > ranksMost || cfg.MaxBlocks < 0 || int64(cfg.MaxBlocks) > 1<<31 {
-		return nil, fmt.Errorf("KV events: 1 to %d ranks and 1 to %d blocks expected", ranksMost, int64(1<<31))
+	cfg.MaxBlocks = cmp.Or(cfg.MaxBlocks, defaultBlocks)
+	if cfg.MaxBlocks < 0 || int64(cfg.MaxBlocks) > 1<<31 {
+		return nil, fmt.Errorf("KV events: 1 to %d blocks expected", int64(1<<31))
 	}
 	if cfg.Registerer == nil {
 		cfg.Registerer = prometheus.NewRegistry()
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
-	}
-	if cfg.Replay != "" && cfg.Endpoint == "" {
-		return nil, errors.New("KV events: a replay endpoint without the one of the events")
 	}
 	s := &Source{cfg: cfg, metrics: newMetrics(cfg.Registerer), changed: make(chan struct{})}
 	s.announcer = newAnnouncer(cfg.BlockSize, s.metrics.note)
@@ -89,24 +74,25 @@ func New(cfg Config) (*Source, error) {
 
 // plan makes the feeds, one a rank.
 func (s *Source) plan() error {
-	if s.cfg.Endpoint == "" || s.cfg.Model == nil {
+	if s.cfg.Model == nil {
 		return nil
 	}
-	for rank := range s.cfg.Ranks {
-		f := feed{rank: uint32(rank), fixed: s.cfg.Ranks > 1, topic: s.cfg.Topic, out: s.announcer, metrics: s.metrics, log: s.cfg.Log.With("rank", rank)}
+	for i, c := range s.cfg.Feeds {
+		f := feed{rank: uint32(i), fixed: len(s.cfg.Feeds) > 1, listens: c.Listen, topic: s.cfg.Topic, out: s.announcer, metrics: s.metrics,
+			log: s.cfg.Log.With("rank", i)}
 		var err error
-		if f.events, err = parseEndpoint(s.cfg.Endpoint, s.cfg.Host, rank); err != nil {
+		if f.events, err = parseEndpoint(c.Events); err != nil {
 			return err
 		}
-		if s.cfg.Replay != "" {
-			if f.replay, err = replayEndpoint(s.cfg.Replay, s.cfg.Host, rank); err != nil {
+		if c.Replay != "" {
+			if f.replay, err = parseEndpoint(c.Replay); err != nil {
 				return err
 			}
 		}
 		if !f.events.isPrivate() {
 			f.log.Warn("KV events hold prompts, and come over the network in the clear", "endpoint", f.events)
 		}
-		f.standing = func(reason string) { s.stand(rank, reason) }
+		f.standing = func(reason string) { s.stand(i, reason) }
 		s.feeds = append(s.feeds, f)
 	}
 	s.reasons = make([]string, len(s.feeds))
@@ -131,18 +117,6 @@ func (s *Source) SetSeed(seed uint64) {
 		return
 	}
 	s.seed = seed
-	s.change()
-}
-
-// Restarted tells that the engine started anew, and holds nothing of before: a new epoch begins.
-func (s *Source) Restarted() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.life++
-	s.change()
-}
-
-func (s *Source) change() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -196,7 +170,7 @@ func (s *Source) say() {
 
 func (s *Source) reason() string {
 	switch {
-	case s.cfg.Endpoint == "":
+	case len(s.cfg.Feeds) == 0:
 		return cmp.Or(s.cfg.Why, "the engine publishes no KV events")
 	case s.cfg.Model == nil:
 		return cmp.Or(s.cfg.Why, "the model's vocabulary is not known")

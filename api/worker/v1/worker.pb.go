@@ -84,7 +84,7 @@ func (State) EnumDescriptor() ([]byte, []int) {
 type Tier int32
 
 const (
-	Tier_TIER_UNSPECIFIED Tier = 0
+	Tier_TIER_UNSPECIFIED Tier = 0 // held nowhere: told because others follow it
 	Tier_TIER_DEVICE      Tier = 1
 	Tier_TIER_HOST        Tier = 2
 	Tier_TIER_DISK        Tier = 3
@@ -860,7 +860,8 @@ func (x *FollowRequest) GetSequence() uint64 {
 
 type FollowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One life of the announcement: a new one when the engine, the shim, the block size or the seed changed. All of before is void.
+	// One life of the announcement: a new one when the shim, the block size or the seed changed. All of before is void. An
+	// engine that started anew is told as Cleared.
 	Epoch string `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Grows by one with each Changes, from 1; that of a Snapshot is that of the last Changes in it. 0: there is nothing to
 	// go on from, as in a Profile and in the parts of a Snapshot before the last.
@@ -975,8 +976,7 @@ func (*FollowResponse_Changes) isFollowResponse_Message() {}
 
 func (*FollowResponse_Profile) isFollowResponse_Message() {}
 
-// Snapshot is a part of what is held, parents before children. A block of no tier is held no more, but others that are held
-// follow it.
+// Snapshot is a part of what is held, parents before children.
 type Snapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Blocks        []*Block               `protobuf:"bytes,1,rep,name=blocks,proto3" json:"blocks,omitempty"`
