@@ -8,10 +8,12 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/credentials"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 )
@@ -39,8 +41,15 @@ type Config struct {
 	PeerTLS *tls.Config
 	// Doors are the gRPC targets of the doors to join: host:port or unix:PATH. At least one.
 	Doors []string
-	// JoinToken is the spoke's secret for joining.
+	// DoorCredentials are for connections to doors, Unix sockets apart, which are never encrypted; nil: nor are the others.
+	DoorCredentials credentials.TransportCredentials
+	// JoinToken is the spoke's secret for joining. It may be empty where all doors are reached with DoorCredentials, and ask
+	// for none.
 	JoinToken string
+	// BlocksAddress is where pickers follow the engine's blocks, ip:port; empty: they are not announced.
+	BlocksAddress string
+	// Version of the shim, told to the doors.
+	Version string
 	// Engine to run or to watch. The worker owns it.
 	Engine Engine
 	// Watch is how closely the engine is looked at.
@@ -75,8 +84,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("worker: an endpoint is needed")
 	case len(c.Doors) == 0:
 		return c, errors.New("worker: the address of at least one door is needed")
-	case c.JoinToken == "":
-		return c, errors.New("worker: a join token is needed")
+	case c.JoinToken == "" && (c.DoorCredentials == nil || slices.ContainsFunc(c.Doors, onSocket)):
+		return c, errors.New("worker: a join token is needed, but for doors that know this worker by its certificate")
 	case c.Engine == nil || c.Journal == nil:
 		return c, errors.New("worker: an engine and a journal are needed")
 	}

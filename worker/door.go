@@ -1,15 +1,19 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -22,6 +26,9 @@ const (
 	rejoinFirst = 100 * time.Millisecond
 	rejoinMost  = 5 * time.Second
 )
+
+// unreachedAfter is how long a door may be away before the log tells why.
+const unreachedAfter = rejoinMost
 
 // goodbyeMost is how long a door may take to end a stream that we have closed.
 const goodbyeMost = 2 * time.Second
@@ -36,24 +43,40 @@ const (
 // door keeps the worker joined to one door.
 type door struct {
 	target string
-	token  string
+	token  string                           // empty: none is asked for
+	secure credentials.TransportCredentials // nil: not encrypted
 	hello  func(Description) *workerv1.Hello
 	states *states
 	keys   *keys
 	joined *doorNames
+	seeds  *seeds
 	cut    func(admission, reason string)
 	log    *slog.Logger
+
+	unreached time.Duration // for tests; 0: unreachedAfter
 }
 
 var (
 	errEngineChanged = errors.New("the engine started anew")
 	errStopped       = errors.New("the worker has stopped")
+	errUnreached     = errors.New("no connection")
 )
+
+// onSocket says that a target is a Unix socket: of this machine, and for one user.
+func onSocket(target string) bool { return strings.HasPrefix(target, "unix:") }
+
+// credentials are those of the connection.
+func (d *door) credentials() credentials.TransportCredentials {
+	if d.secure == nil || onSocket(d.target) {
+		return insecure.NewCredentials()
+	}
+	return d.secure
+}
 
 // run joins again and again until the worker has stopped or ctx ends. stopping ends what only waits for a door.
 func (d *door) run(ctx, stopping context.Context) {
 	conn, err := grpc.NewClient(d.target,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithTransportCredentials(d.credentials()), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: rejoinFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: rejoinMost},
 			MinConnectTimeout: rejoinMost,
@@ -79,6 +102,9 @@ func (d *door) run(ctx, stopping context.Context) {
 			d.log.Warn("not joined to door", "door", d.target, "error", text)
 			said = text
 		}
+		if errors.Is(err, errUnreached) {
+			continue // that was waiting enough
+		}
 		if !sleep(stopping, wait+rand.N(wait/2)) {
 			return
 		}
@@ -99,11 +125,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // session is one stream, from Hello to its end. joined says that the door welcomed us.
 func (d *door) session(ctx, stopping context.Context, c workerv1.FleetClient) (joined bool, err error) {
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+d.token))
+	if d.token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+d.token)
+	}
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unhook := context.AfterFunc(stopping, cancel)
-	stream, err := c.Join(ctx, grpc.WaitForReady(true))
-	unhook()
+	stream, err := d.connect(ctx, cancel, stopping, c)
 	if err != nil {
 		return false, err
 	}
@@ -119,6 +146,21 @@ func (d *door) session(ctx, stopping context.Context, c workerv1.FleetClient) (j
 	}
 	s.end(cancel, errors.Is(err, errEngineChanged) || errors.Is(err, errStopped))
 	return s.name != "", err
+}
+
+// connect waits for a door until stopping, and from time to time breaks off to tell why there is none.
+func (d *door) connect(ctx context.Context, cancel func(), stopping context.Context, c workerv1.FleetClient) (workerv1.Fleet_JoinClient, error) {
+	unhook := context.AfterFunc(stopping, cancel)
+	patience := time.AfterFunc(cmp.Or(d.unreached, unreachedAfter), cancel)
+	stream, err := c.Join(ctx, grpc.WaitForReady(true))
+	unhook()
+	if patience.Stop() {
+		return stream, err
+	}
+	if err == nil { // at the last moment
+		err = context.Canceled
+	}
+	return nil, fmt.Errorf("%w: %s", errUnreached, strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
 }
 
 // session is the state of one stream; only its own goroutine touches it.
@@ -166,6 +208,7 @@ func (s *session) run(ctx context.Context) error {
 			return errEngineChanged
 		}
 		if s.name != "" { // the door wants to speak first
+			at.causes = s.door.seeds.causes(at.causes)
 			if err := s.stream.Send(statusOf(at)); err != nil {
 				return s.cause(err)
 			}
@@ -226,6 +269,7 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 	}
 	s.door.keys.release(s.keys) // of the welcome before this one
 	s.keys = held
+	s.door.seeds.name(s, w.Door, w.HashSeed)
 	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
 		s.beat = min(max(ms, beatLeast), beatMost)
 	}
@@ -234,6 +278,7 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 
 func (s *session) release() {
 	s.door.keys.release(s.keys)
+	s.door.seeds.forget(s)
 	if s.name != "" {
 		s.door.joined.remove(s.name)
 	}

@@ -35,6 +35,7 @@ type Worker struct {
 	verifier  *identity.Verifier
 	keys      *keys
 	joined    doorNames
+	seeds     *seeds
 	states    *states
 	monitor   *monitor // nil: the engine's own word is believed
 	metrics   metrics
@@ -51,6 +52,7 @@ func New(cfg Config) (*Worker, error) {
 		cfg: cfg, log: cfg.Log.With("worker", cfg.Name), base: cfg.Engine.Base(), transport: cfg.Engine.Transport(), peers: cfg.newPeers(),
 		verifier: identity.NewVerifier(cfg.Endpoint), states: newStates(), running: newRunning(),
 	}
+	w.seeds = newSeeds(w.log)
 	w.keys = newKeys(w.verifier, cfg.keyLife)
 	w.metrics = newMetrics(cfg.Registerer, w.states.count)
 	if w.monitor = newMonitor(cfg, w.states, w.log); w.monitor != nil {
@@ -172,12 +174,13 @@ func (w *Worker) cut(admission, reason string) {
 }
 
 func (w *Worker) door(target string) *door {
-	return &door{target: target, token: w.cfg.JoinToken, states: w.states, keys: w.keys, joined: &w.joined, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
-		return &workerv1.Hello{
-			Worker: w.cfg.Name, Endpoint: w.cfg.Endpoint, Address: w.address, Engine: w.cfg.Engine.Kind(),
-			Epoch: d.Epoch, BlockSize: d.BlockSize, Blocks: d.Blocks,
-		}
-	}}
+	return &door{target: target, token: w.cfg.JoinToken, secure: w.cfg.DoorCredentials, states: w.states, keys: w.keys,
+		joined: &w.joined, seeds: w.seeds, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
+			return &workerv1.Hello{
+				Worker: w.cfg.Name, Endpoint: w.cfg.Endpoint, Address: w.address, Engine: w.cfg.Engine.Kind(),
+				Epoch: d.Epoch, BlockSize: d.BlockSize, Blocks: d.Blocks, BlocksAddress: w.cfg.BlocksAddress, Version: w.cfg.Version,
+			}
+		}}
 }
 
 // serve takes connections until the server is shut.

@@ -18,7 +18,9 @@ func TestKeysAreAnnouncedBeforeTheyAreUsed(t *testing.T) {
 		m := identity.NewMinter("door-1")
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan error, 1)
-		go func() { done <- rotateKeys(ctx, m, time.Hour, time.Minute, 2*time.Minute, slog.New(slog.DiscardHandler)) }()
+		go func() {
+			done <- rotateKeys(ctx, m, time.Hour, time.Minute, 2*time.Minute, slog.New(slog.DiscardHandler))
+		}()
 		at := time.Now()
 		for _, step := range []struct {
 			after time.Duration
