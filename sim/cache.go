@@ -12,6 +12,7 @@ const blockBytes = BlockTokens * TokenBytes
 type cache struct {
 	capacity int
 	evicted  func()
+	events   *kvEvents // nil: nobody is told
 
 	mu     sync.Mutex
 	blocks map[uint64]*list.Element
@@ -36,25 +37,51 @@ func (c *cache) match(chain []uint64) int {
 	return n
 }
 
+// sequence is a text with the hashes of its whole blocks.
+type sequence struct {
+	salt  string
+	bytes []byte
+	chain []uint64
+}
+
+// sequence hashes each whole block of a text of the job together with what precedes it.
+func (j *job) sequence(bytes []byte) sequence {
+	return sequence{j.salt, bytes, chainOf(j.root, bytes)}
+}
+
 // insert adds the blocks of a sequence. Of a sequence longer than the cache only the start is kept.
-func (c *cache) insert(chain []uint64) {
+func (c *cache) insert(s sequence) {
+	chain := s.chain
 	if len(chain) > c.capacity {
 		chain = chain[:c.capacity]
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	fresh := make([]bool, len(chain))
 	for i := len(chain) - 1; i >= 0; i-- {
 		if e := c.blocks[chain[i]]; e != nil {
 			c.order.MoveToFront(e)
 			continue
 		}
 		c.blocks[chain[i]] = c.order.PushFront(chain[i])
+		fresh[i] = true
+	}
+	var events []any
+	if c.events != nil {
+		events = storedEvents(s, fresh)
 	}
 	for len(c.blocks) > c.capacity {
 		oldest := c.order.Back()
-		delete(c.blocks, oldest.Value.(uint64))
+		hash := oldest.Value.(uint64)
+		delete(c.blocks, hash)
 		c.order.Remove(oldest)
 		c.evicted()
+		if c.events != nil {
+			events = append(events, removedEvent(hash))
+		}
+	}
+	if len(events) > 0 {
+		c.events.publish(events)
 	}
 }
 

@@ -141,7 +141,7 @@ func (s *Sim) chatJob(e *entry, q *chatRequest) (*job, error) {
 	}
 	root := rootOf(q.Model, q.CacheSalt)
 	answers, err := wish{tools, q.ToolChoice, q.Format}.answers(root, prompt, n, ask{most, room, q.Stop})
-	return &job{e, root, [][]byte{prompt}, answers}, err
+	return &job{e, root, q.CacheSalt, [][]byte{prompt}, answers}, err
 }
 
 func choices(n *int) (int, error) {

@@ -79,7 +79,7 @@ func (s *Sim) completionsJob(e *entry, q *completionsRequest) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &job{entry: e, root: rootOf(q.Model, q.CacheSalt), prompts: prompts}
+	j := &job{entry: e, root: rootOf(q.Model, q.CacheSalt), salt: q.CacheSalt, prompts: prompts}
 	for _, prompt := range prompts {
 		answers, err := wish{}.answers(j.root, prompt, n, ask{most, room, q.Stop})
 		if err != nil {

@@ -29,6 +29,9 @@ type Config struct {
 	KeepRequests int
 	// MaxBody bounds a request body in bytes. 0: 64 MiB.
 	MaxBody int64
+	// KVEvents is the ZeroMQ address where Run publishes what the block cache stores and evicts, and KVReplay where the past is
+	// asked for: tcp://HOST:PORT or ipc://PATH. Empty: nowhere.
+	KVEvents, KVReplay string
 	// Log; nil: slog.Default().
 	Log *slog.Logger
 }

@@ -6,6 +6,7 @@ import "context"
 type job struct {
 	entry   *entry
 	root    uint64
+	salt    string
 	prompts [][]byte
 	answers []script // answer i belongs to prompt i*len(prompts)/len(answers)
 }
@@ -66,9 +67,9 @@ func (s *Sim) prefill(ctx context.Context, j *job, prompt []byte, p *pacer) erro
 	defer func() { <-s.clock.prefill }()
 	p.restart()
 	tokens := tokensOf(len(prompt))
-	chain := chainOf(j.root, prompt)
-	usable := min(int64(len(chain)), max(tokens-1, 0)/BlockTokens)
-	cached := int64(s.cache.match(chain[:usable])) * BlockTokens
+	seq := j.sequence(prompt)
+	usable := min(int64(len(seq.chain)), max(tokens-1, 0)/BlockTokens)
+	cached := int64(s.cache.match(seq.chain[:usable])) * BlockTokens
 	j.entry.prompt.Add(tokens)
 	j.entry.cached.Add(cached)
 	s.metrics.prompt.Add(float64(tokens))
@@ -76,7 +77,7 @@ func (s *Sim) prefill(ctx context.Context, j *job, prompt []byte, p *pacer) erro
 	if err := p.after(ctx, s.clock.prefillTime(tokens-cached)); err != nil {
 		return err
 	}
-	s.cache.insert(chain)
+	s.cache.insert(seq)
 	return nil
 }
 
@@ -122,7 +123,6 @@ func step(j *job, made []int64, emit func(token) error) error {
 func (s *Sim) keep(j *job, made []int64) {
 	for i, n := range made {
 		prompt := j.prompts[i*len(j.prompts)/len(j.answers)]
-		sequence := append(prompt[:len(prompt):len(prompt)], j.answers[i].text(n)...)
-		s.cache.insert(chainOf(j.root, sequence))
+		s.cache.insert(j.sequence(append(prompt[:len(prompt):len(prompt)], j.answers[i].text(n)...)))
 	}
 }

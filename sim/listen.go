@@ -21,6 +21,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	if cfg.KVEvents != "" {
+		if s.cache.events, err = newKVEvents(ctx, cfg.KVEvents, cfg.KVReplay, s.cfg.Log); err != nil {
+			return err
+		}
+	}
 	l, err := listen(cfg.Listen)
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func (s *Sim) messagesJob(e *entry, q *messagesRequest) (*job, error) {
 	}
 	root := rootOf(q.Model, "")
 	answers, err := wish{tools: tools, choice: q.ToolChoice}.answers(root, prompt, 1, ask{most, room, q.Stop})
-	return &job{e, root, [][]byte{prompt}, answers}, err
+	return &job{e, root, "", [][]byte{prompt}, answers}, err
 }
 
 // contentBlock is the one block of an answer. Arguments cut short are not JSON: then the input is empty.

@@ -35,7 +35,7 @@ func TestCacheAgainstOracle(t *testing.T) {
 				chain[i] = uint64(i*4 + rnd.Intn(3))
 			}
 			if rnd.Intn(2) == 0 {
-				c.insert(chain)
+				c.insert(sequence{chain: chain})
 				for i := min(len(chain), capacity) - 1; i >= 0; i-- {
 					front(chain[i])
 				}

@@ -123,7 +123,7 @@ func (s *Sim) responsesJob(e *entry, q *responsesRequest) (*job, error) {
 	}
 	root := rootOf(q.Model, "")
 	answers, err := wish{tools, q.ToolChoice, q.Text.Format}.answers(root, prompt, 1, ask{max: most, room: room})
-	return &job{e, root, [][]byte{prompt}, answers}, err
+	return &job{e, root, "", [][]byte{prompt}, answers}, err
 }
 
 // items reads an input: a string is one user message.

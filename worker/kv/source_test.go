@@ -22,7 +22,11 @@ import (
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, // the simulator's ZeroMQ leaves these behind
+		goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"),
+		goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*socket).accept"))
+}
 
 const token = "join-token"
 
