@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: run test build envoy redis kafka postgres vllm lint unit race e2e fuzz generate bench load clean
+.PHONY: run test build envoy redis kafka postgres vllm lint unit race e2e fuzz generate bench load soak clean
 
 run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -89,6 +89,10 @@ bench: build envoy redis ## Every benchmark, in under 10 minutes: a table, and b
 
 load: build envoy ## 1,500 streams at once, and 300 requests a second for a minute: nothing lost, nothing kept.
 	@go run ./test/bench -suite load
+
+soak: build redis kafka envoy ## Mixed traffic and kills for SOAK (10m), and then everything balances.
+	$(call say,soaking for $(or $(SOAK),10m))
+	@SPOKEGATE_SOAK=$(or $(SOAK),10m) go test -count=1 -timeout 24h -run '^TestReconcile$$' -v ./test
 
 clean:
 	@rm -rf bin .spokegate $(TOOLS)

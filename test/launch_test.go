@@ -44,6 +44,7 @@ type up struct {
 	cmd    *exec.Cmd
 	out    output
 	exited chan struct{}
+	ended  bool  // it was asked to
 	err    error // of the process; read it after exited
 	ledger *ledger
 	closer []func() // what the tests run beside it, in order
@@ -193,24 +194,33 @@ func (u *up) stop() error {
 		c()
 	}
 	family := descendants(u.cmd.Process.Pid)
-	var errs []error
-	if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		errs = append(errs, fmt.Errorf("it ran no more: %w", err))
-	}
-	select {
-	case <-u.exited:
-		if u.err != nil {
-			errs = append(errs, fmt.Errorf("SIGTERM: want exit code 0, got %w", u.err))
-		}
-	case <-time.After(stopPatience):
-		errs = append(errs, errors.New("it does not end on SIGTERM"))
-	}
+	errs := []error{u.end()}
 	errs = append(errs, u.leftBehind(family, 0), u.scanLogs(), u.scanSecrets(), u.ledger.close(!u.losing))
 	err := errors.Join(errs...)
 	if err != nil {
 		err = fmt.Errorf("%s: %w\n%s", u.name, err, u.report())
 	}
 	return errors.Join(err, u.kill())
+}
+
+// end asks it to stop, and leaves its folder as it is. It is safe to call more than once.
+func (u *up) end() error {
+	if u.ended {
+		return nil
+	}
+	u.ended = true
+	if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("it ran no more: %w", err)
+	}
+	select {
+	case <-u.exited:
+		if u.err != nil {
+			return fmt.Errorf("SIGTERM: want exit code 0, got %w", u.err)
+		}
+	case <-time.After(stopPatience):
+		return errors.New("it does not end on SIGTERM")
+	}
+	return nil
 }
 
 // kill takes away whatever is there, without judging.

@@ -7,44 +7,95 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/limits/limitstest"
 	"github.com/spokegate/spokegate/usage"
 	"github.com/spokegate/spokegate/usage/balance"
 )
 
-// TestReconcile lets clients come and leave while a worker and the door are killed, and proves the records: from the spools and from the real
-// Kafka, as they are, repaired, and tampered with.
+// TestReconcile soaks an installation in mixed traffic, a third of which leaves, while the door, a worker, the broker and Envoy
+// are killed in turn, and then proves the records: from the spools and from the real Kafka, as they are, repaired, and tampered
+// with. Each is killed once, or as often as there is time in SPOKEGATE_SOAK.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
+	var last time.Duration
+	if text := os.Getenv("SPOKEGATE_SOAK"); text != "" {
+		var err error
+		if last, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
 	k := newBroker(t)
 	if err := k.start(); err != nil {
 		t.Fatal(err)
 	}
-	s := besiege(t, "reconcile", func(o *upOptions) { o.losing = true }, nil, "SPOKEGATE_KAFKA="+k.addr)
-	l := startLoad(s.ups, 7)
-	defer l.stop()
-	l.whole(t, 60)
-	killsMidStream("worker")(t, s)
-	l.whole(t, 30)
-	s.lost = true
-	killDoor(t, s)
-	l.whole(t, 30)
-	l.stop()
-	s.free(t)
+	policy := siegePolicy()
+	policy.setHead(strings.Replace(policy.head, "{name: sim-small, endpoint: sim}", `{name: sim-small, endpoint: sim, price: {currency: USD, input: "1.25", cached: "0.125", output: "10"}}`, 1))
+	policy.set("soak", "team: t1, limits: [{concurrency: 200, tokens_per_day: 1000000000000}]")
+	s := besiege(t, "reconcile", func(o *upOptions) { o.losing, o.policy = true, policy }, nil,
+		"SPOKEGATE_KAFKA="+k.addr, "SPOKEGATE_REDIS="+limitstest.StartRedis(t).URL())
 	u := s.ups[0]
+	began := time.Now()
+	l := startSoak(u, 7)
+	defer l.stop()
+	kills := soakKills(t, s, k, l, began.Add(last))
+	tallies := l.stop()
+	t.Logf("%v: %s; killed: %v", time.Since(began).Round(time.Second), soaked(tallies), kills)
+	s.free(t)
 	eventually(t, kafkaPatience, func() error {
 		if page := u.page(t, "/readyz"); !strings.Contains(page, "records shipped, 0 bytes wait") {
 			return fmt.Errorf("not all is shipped: %s\n%s", page, k.running.report())
 		}
 		return nil
 	})
+	if err := u.end(); err != nil { // in peace, so that engines say what they have counted
+		t.Error(err)
+	}
+	proves(t, k, u.dir, tallies)
+	tamperedTopic(t, k, u.dir)
+}
+
+// soakKills kills each in turn, at least once, until the time is over.
+func soakKills(t *testing.T, s *siege, k *broker, l *soak, until time.Time) map[string]int {
+	const some = 25
+	kills := map[string]int{}
+	l.goesOn(t, 2*some)
+	s.lost = true
+	killDoor(t, s)
+	for kills["door"] = 1; kills["envoy"] == 0 || time.Now().Before(until); {
+		if kills["envoy"] > 0 {
+			signals("door", syscall.SIGKILL)(t, s)
+			kills["door"]++
+		}
+		l.goesOn(t, some)
+		signals("worker", syscall.SIGKILL)(t, s)
+		kills["worker"]++
+		l.goesOn(t, some)
+		k.kill()
+		kills["broker"]++
+		l.goesOn(t, some)
+		if err := k.start(); err != nil {
+			t.Fatal(err)
+		}
+		signals("envoy", syscall.SIGKILL)(t, s)
+		kills["envoy"]++
+		l.goesOn(t, some)
+	}
+	return kills
+}
+
+// proves wants that nothing but what kills can do is missing, that repairs mend it, and that then all agree: the spools, Kafka,
+// the engines and the clients.
+func proves(t *testing.T, k *broker, dir string, tallies []tally) {
+	t.Helper()
 	ops := t.TempDir() // of whom reconciles: the door's folder is not theirs to write to
-	before := reconciles(t, 1, 0, "-settle", "0s", "-dir", u.dir)
+	before := reconciles(t, 1, 0, "-settle", "0s", "-dir", dir)
 	for _, p := range before.Problems {
 		if p.Kind != balance.MissingUsage && p.Kind != balance.MissingAdmitted && p.Kind != balance.Uncounted {
 			t.Errorf("kills cannot do this: %v", p)
@@ -53,20 +104,48 @@ func TestReconcile(t *testing.T) {
 	t.Logf("after the kills: %v", before.Counts)
 	repaired := reconciles(t, 0, 0, "-settle", "0s", "-dir", ops, "-kafka", k.addr, "-repair", "-as", "ops")
 	t.Logf("repaired: %v", repaired.Counts)
-	dirs := u.dir
-	if _, err := os.Stat(filepath.Join(ops, "spool")); err == nil {
-		dirs += "," + ops
+	a := reconciles(t, 0, 0, "-settle", "0s", "-dir", ops, "-kafka", k.addr, "-as", "ops")
+	b := reconciles(t, 0, 0, "-settle", "0s", "-dir", dir+","+ops)
+	a.Total.Doubled, b.Total.Doubled = 0, 0
+	if a.Total != b.Total || a.Total.Open != 0 || a.Total.Admitted != a.Total.Usage || a.Total.Admitted < 100 {
+		t.Errorf("from Kafka %+v, from the spools %+v", a.Total, b.Total)
 	}
-	eventually(t, kafkaPatience, func() error { // late originals come to the one before the other
-		a := reconciles(t, 0, 0, "-settle", "0s", "-dir", ops, "-kafka", k.addr).Total
-		b := reconciles(t, 0, 0, "-settle", "0s", "-dir", dirs).Total
-		a.Doubled, b.Doubled = 0, 0
-		if a != b || a.Open != 0 || a.Admitted != a.Usage || a.Admitted < 120 {
-			return fmt.Errorf("from Kafka %+v, from the spools %+v", a, b)
+	verdicts := map[balance.Verdict]int{}
+	for _, e := range a.Engines {
+		verdicts[e.Verdict]++
+	}
+	told, err := k.agrees(tallies)
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d admissions, %d usage records, %d served; %d cut, %d tokens of them not delivered; %d answers agree with what their clients were told; engines: %v",
+		a.Total.Admitted, a.Total.Usage, a.Total.Served, a.Total.Cut, a.Total.CutTokens, told, verdicts)
+	if verdicts[balance.Agrees] == 0 || told == 0 {
+		t.Errorf("nothing was compared: engines %v, clients %d", verdicts, told)
+	}
+	balancePublished(t, k, a)
+}
+
+// balancePublished wants the balance in its topic.
+func balancePublished(t *testing.T, k *broker, want balance.Report) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), callPatience)
+	defer cancel()
+	messages, err := k.messages(ctx, "spokegate.balance")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *usagev1.Record
+	for _, m := range messages {
+		if r, err := usage.ParseJSON(m.Value); err != nil {
+			t.Fatal(err)
+		} else if r.Balance != nil && r.Balance.Of == "" && (last == nil || r.EndedAt.AsTime().After(last.EndedAt.AsTime())) {
+			last = r
 		}
-		return nil
-	})
-	tamperedTopic(t, k, u.dir)
+	}
+	if last == nil || !last.Balance.Balanced || last.Balance.Usage != want.Total.Usage || !last.EndedAt.AsTime().Equal(want.At) {
+		t.Errorf("want %+v at %v, the topic has %v", want.Total, want.At, last)
+	}
 }
 
 // reconciles runs the command until it ends with one of two exit codes: the last records are on their way to the disk and to Kafka.
@@ -111,7 +190,7 @@ func tamperedTopic(t *testing.T, k *broker, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := reconciles(t, 1, 1, "-settle", "0s", "-kafka", k.addr)
+	r := reconciles(t, 1, 1, "-settle", "0s", "-kafka", k.addr, "-publish=false")
 	var told []string
 	for _, p := range r.Problems {
 		if p.Kind == balance.Altered && p.Source == victim.Source && p.Sequence == victim.Sequence {
