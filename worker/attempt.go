@@ -90,8 +90,14 @@ func (a *attempt) cutBefore(rw http.ResponseWriter) {
 	a.fail(rw, a.cut().answer())
 }
 
-// fail answers with an error of our own in the place of the engine's answer.
+// fail answers with an error of our own in the place of the engine's answer, of whose headers only the time to come again
+// stays.
 func (a *attempt) fail(rw http.ResponseWriter, e *openai.Error) {
+	again := rw.Header()["Retry-After"]
+	clear(rw.Header())
+	if len(again) > 0 {
+		rw.Header()["Retry-After"] = again
+	}
 	a.status, a.first = e.Status, time.Now()
 	a.sent += answer(rw, a.op, e)
 }

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
 
-// rawEngine answers each request with the bytes given, then closes, or resets.
-func rawEngine(t *testing.T, answer string, reset bool) string {
+// rawEngine answers each request with the bytes given, then closes, or resets, or hangs until the shim lets go.
+func rawEngine(t *testing.T, answer string, reset, linger bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,6 +31,9 @@ func rawEngine(t *testing.T, answer string, reset bool) string {
 			}
 			_ = readRequest(conn)
 			_, _ = io.WriteString(conn, answer)
+			if linger {
+				_, _ = io.Copy(io.Discard, conn)
+			}
 			if reset {
 				_ = conn.(*net.TCPConn).SetLinger(0)
 			}
@@ -72,70 +78,12 @@ func zipped(s string) string {
 	return b.String()
 }
 
-// hostile is an engine's answer, and what must become of it.
-type hostile struct {
-	name, answer string
-	reset        bool
-	status       int
-	body         string // exactly; or
-	code         string
-	outcome      string
-	completion   any
-}
-
-func hostileEngines() []hostile {
-	const (
-		stream = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-		enc    = "Transfer-Encoding: chunked\r\n\r\n"
-		object = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-		event  = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"
-		whole  = `{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}`
-		cut    = "data: {\"error\":{\"message\":\"The engine broke off; the answer is not whole.\",\"type\":\"server_error\",\"param\":null,\"code\":\"upstream_cut\"}}\n\n"
-	)
-	large := `{"data":"` + strings.Repeat("x", 2*maxWhole) + `"`
-	return []hostile{
-		{name: "nothing", status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "reset at once", reset: true, status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "not HTTP", answer: "SSH-2.0-x\r\n", status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "half an event", answer: stream + enc + chunked(event, "data: {\"choi"), status: 200, body: event + cut, outcome: upstreamCut, completion: 1},
-		{name: "half an event, then a proper end", answer: stream + enc + chunked(event, "data: {\"choi", ""), status: 200, body: event + cut, outcome: upstreamCut, completion: 1},
-		{name: "half of the first event", answer: stream + enc + chunked("data: {\"choi"), status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "no events at all", answer: stream + enc + chunked(""), status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "reset mid-stream", answer: stream + enc + chunked(event), reset: true, status: 200, body: event + cut, outcome: upstreamCut, completion: 1},
-		{name: "cut after the end", answer: stream + enc + chunked(event, "data: [DONE]\n\n"), status: 200, body: event + "data: [DONE]\n\n", outcome: complete, completion: 1},
-		{name: "no terminal event", answer: stream + enc + chunked(event, ""), status: 200, body: event, outcome: complete, completion: 1},
-		{name: "no terminal event and no framing", answer: stream + "\r\n" + event, status: 200, body: event + cut, outcome: upstreamCut, completion: 1},
-		{name: "stream shorter than said", answer: stream + "Content-Length: 1000\r\n\r\n" + event, status: 200, body: event + cut, outcome: upstreamCut, completion: 1},
-		{name: "stream longer than said", answer: stream + "Content-Length: 55\r\n\r\n" + event + event, status: 200, body: event + cut, outcome: upstreamCut, completion: 1},
-		{name: "bad chunk", answer: stream + enc + chunked(event) + "zz\r\n", status: 200, body: event + cut, outcome: upstreamCut, completion: 1},
-		{name: "error event, then nothing", answer: stream + enc + chunked(event, "data: {\"error\":{\"message\":\"x\"}}\n\n"), status: 200, body: event + "data: {\"error\":{\"message\":\"x\"}}\n\n", outcome: upstreamError, completion: 1},
-		{name: "large event cut", answer: stream + enc + chunked("data: "+strings.Repeat("x", maxEvent+10)), status: 200, body: "data: " + strings.Repeat("x", maxEvent+10) + "\n\n" + cut, outcome: upstreamCut},
-		{name: "JSON shorter than said", answer: object + "Content-Length: 1000\r\n\r\n" + whole[:40], status: 503, code: "upstream_cut", outcome: upstreamCut, completion: nil},
-		{name: "whole JSON, shorter than said", answer: object + "Content-Length: 1000\r\n\r\n" + whole, status: 200, body: whole, outcome: complete, completion: 3},
-		{name: "JSON longer than said", answer: object + "Content-Length: 20\r\n\r\n" + whole, status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "JSON half", answer: object + enc + chunked(whole[:20], ""), status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "JSON for a stream", answer: object + enc + chunked(whole, ""), status: 200, body: whole, outcome: complete, completion: 3},
-		{name: "JSON without its type", answer: "HTTP/1.1 200 OK\r\n\r\n" + whole, status: 200, body: whole, outcome: complete, completion: 3},
-		{name: "HTML", answer: "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<h1>hi</h1>", status: 502, code: "upstream_error", outcome: upstreamError},
-		{name: "500 in HTML", answer: "HTTP/1.1 500 Oh\r\nContent-Type: text/html\r\n\r\n<h1>hi</h1>", status: 500, code: "upstream_error", outcome: upstreamError},
-		{name: "500 without a body", answer: "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n", status: 500, code: "upstream_error", outcome: upstreamError},
-		{name: "400 in JSON", answer: "HTTP/1.1 400 No\r\nContent-Type: application/json\r\n\r\n{\"error\":{\"message\":\"long\",\"code\":400}}", status: 400, body: "{\"error\":{\"message\":\"long\",\"code\":400}}", outcome: upstreamError},
-		{name: "401 of our own access", answer: "HTTP/1.1 401 No\r\nContent-Length: 2\r\n\r\n{}", status: 502, code: "upstream_error", outcome: upstreamError},
-		{name: "redirect", answer: "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", status: 502, code: "upstream_error", outcome: upstreamError},
-		{name: "gzip nobody asked for", answer: stream + "Content-Encoding: gzip\r\n" + enc + chunked(zipped(event+"data: [DONE]\n\n"), ""), status: 200, body: event + "data: [DONE]\n\n", outcome: complete, completion: 1},
-		{name: "gzip cut", answer: object + "Content-Encoding: gzip\r\n" + enc + chunked(zipped(whole)[:30], ""), status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "gzip that is none", answer: object + "Content-Encoding: gzip\r\n" + enc + chunked(whole, ""), status: 503, code: "upstream_cut", outcome: upstreamCut},
-		{name: "brotli nobody asked for", answer: object + "Content-Encoding: br\r\n" + enc + chunked("xxxx", ""), status: 502, code: "upstream_error", outcome: upstreamError},
-		{name: "large JSON", answer: object + enc + chunked(large+"}", ""), status: 200, body: large + "}", outcome: complete},
-		{name: "large JSON cut", answer: object + enc + chunked(large), status: 200, body: "broken", outcome: upstreamCut},
-	}
-}
-
 // Whatever an engine does, the client gets a clear answer that ends properly, and there is one record.
 func TestHostileEngine(t *testing.T) {
 	for _, c := range hostileEngines() {
 		t.Run(c.name, func(t *testing.T) {
-			s := newShim(t, rawEngine(t, c.answer, c.reset), nil)
+			t.Parallel()
+			s := newShim(t, rawEngine(t, c.answer, c.reset, c.linger), nil)
 			resp, err := s.client.Do(s.request(t, context.Background(), "a", "/v1/chat/completions", streamBody))
 			if err != nil {
 				t.Fatal(err)
@@ -160,6 +108,11 @@ func TestHostileEngine(t *testing.T) {
 			} else if c.body != "broken" && body != c.body {
 				t.Errorf("body\n%.300q, expected\n%.300q", body, c.body)
 			}
+			for _, leaked := range []string{"Location", "Link", "X-A", "Upgrade", "Trailer", "X-T"} {
+				if resp.Header.Get(leaked) != "" || resp.Trailer.Get(leaked) != "" {
+					t.Errorf("the client got %s", leaked)
+				}
+			}
 			r := s.journal.one(t, "a")
 			if r.Outcome != c.outcome || fmt.Sprint(number(r.CompletionTokens)) != fmt.Sprint(c.completion) || int(r.GetStatus()) != c.status {
 				t.Errorf("record %v", r)
@@ -171,6 +124,74 @@ func TestHostileEngine(t *testing.T) {
 	}
 }
 
+// An engine that hangs in the middle of a token keeps nobody: the client leaves, and what it got is counted.
+func TestEngineHangsInsideAnEvent(t *testing.T) {
+	gone := make(chan struct{})
+	s := newShim(t, server(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(gone)
+		sse(w, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\n", "data: {\"choices\":[{\"del")
+		<-r.Context().Done()
+	}), nil)
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	resp, err := s.client.Do(s.request(t, ctx, "a", "/v1/chat/completions", streamBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readEvents(t, resp.Body, 1)
+	leave()
+	resp.Body.Close()
+	wait(t, gone)
+	if r := s.journal.one(t, "a"); r.Outcome != "client_cut" || r.GetCompletionTokens() != 2 || r.GetPromptTokens() != 7 || r.CountedFrom != "engine" {
+		t.Errorf("%v", r)
+	}
+}
+
+// One that hangs before its answer is left as well, and there is a record of what it was asked.
+func TestEngineNeverAnswers(t *testing.T) {
+	asked, gone := make(chan struct{}), make(chan struct{})
+	s := newShim(t, server(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		close(asked)
+		<-r.Context().Done()
+		close(gone)
+	}), nil)
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	left := make(chan error, 1)
+	q := s.request(t, ctx, "a", "/v1/chat/completions", streamBody)
+	go func() {
+		_, err := s.client.Do(q)
+		left <- err
+	}()
+	wait(t, asked)
+	leave()
+	wait(t, gone)
+	if err := wait(t, left); err == nil {
+		t.Error("answered")
+	}
+	if r := s.journal.one(t, "a"); r.Outcome != "client_cut" || r.CountedFrom != "none" || r.Status != nil || r.CompletionTokens != nil {
+		t.Errorf("%v", r)
+	}
+}
+
+// An engine that is not ready, or no more, gets nothing, whatever its port answers.
+func TestEngineThatIsNotReady(t *testing.T) {
+	s := newShim(t, server(t, func(http.ResponseWriter, *http.Request) { t.Error("the engine was asked") }), nil)
+	for i, state := range []workerv1.State{workerv1.State_STATE_STARTING, workerv1.State_STATE_FAILED} {
+		reason := []string{"starting", "failed"}[i]
+		s.engine.lives <- Life{State: state, Reason: "x", Description: Description{Epoch: "e2"}}
+		eventually(t, "the worker says so", func() bool { return s.Status().State == reason })
+		resp, body := s.do(t, s.request(t, context.Background(), reason, "/v1/chat/completions", streamBody))
+		if resp.StatusCode != 503 || resp.Header.Get("X-Spokegate-Refused") != reason || resp.Header.Get("Retry-After") == "" || errorCode(t, body) != "unavailable" {
+			t.Errorf("%s: %d %v %s", reason, resp.StatusCode, resp.Header, body)
+		}
+		if n := len(s.journal.of(reason)); n != 0 {
+			t.Errorf("%s: %d records of what was never served", reason, n)
+		}
+	}
+}
+
 func TestCutEventInEachDialect(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/completions": `data: {"error":{`,
@@ -178,7 +199,7 @@ func TestCutEventInEachDialect(t *testing.T) {
 		"/v1/messages":    "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"",
 	} {
 		event := "data: {\"type\":\"x\"}\n\n"
-		s := newShim(t, rawEngine(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+chunked(event), false), nil)
+		s := newShim(t, rawEngine(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+chunked(event), false, false), nil)
 		_, body := s.do(t, s.request(t, context.Background(), "a", path, streamBody))
 		if rest, ok := strings.CutPrefix(body, event); !ok || !strings.HasPrefix(rest, want) || !strings.Contains(rest, `"code":"upstream_cut"`) {
 			t.Errorf("%s: %q", path, body)

@@ -20,6 +20,8 @@ const (
 	maxWhole = 256 << 10
 	// readSize is what is read of a stream at once. A stream holds it as long as it lives.
 	readSize = 16 << 10
+	// errorMost is how long the body of a refusal may take. Its status says enough.
+	errorMost = 5 * time.Second
 )
 
 var (
@@ -216,24 +218,29 @@ func (a *attempt) relayLarge(rw http.ResponseWriter, r *http.Request, meter *ope
 }
 
 // relayError passes an engine's refusal on: as it is if it is JSON, else in our words. What an engine says of our own
-// access to it (401, 403, 407) and redirects are faults of the setup, and 502 to the client.
+// access to it (401, 403, 407), redirects, and what is no refusal are faults of the setup, and 502 to the client.
 func (a *attempt) relayError(rw http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) {
+	status := resp.StatusCode
+	switch {
+	case status < 400, status > 599, status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusProxyAuthRequired:
+		a.badEngine(rw, errors.New("its status is "+strconv.Itoa(status)))
+		return
+	}
+	late := time.AfterFunc(errorMost, func() { resp.Body.Close() })
+	defer late.Stop()
 	buf, err := whole(body)
 	defer wholes.Put(buf)
-	held, status := buf.Bytes(), resp.StatusCode
-	a.outcome = upstreamError
+	held := buf.Bytes()
 	switch {
 	case err != nil && r.Context().Err() != nil:
 		a.outcome = clientCut
 		return
-	case status < 400, status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusProxyAuthRequired:
-		a.badEngine(rw, errors.New("its status is "+strconv.Itoa(status)))
-		return
 	case err != nil || !json.Valid(held):
+		a.outcome = upstreamError
 		a.fail(rw, &openai.Error{Status: status, Type: "server_error", Code: "upstream_error", Message: "The engine answered with status " + strconv.Itoa(status) + "."})
 		return
 	}
-	a.status, a.first = status, time.Now()
+	a.outcome, a.status, a.first = upstreamError, status, time.Now()
 	rw.Header().Set("Content-Type", "application/json")
 	rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
 	rw.WriteHeader(status)
