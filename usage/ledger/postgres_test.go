@@ -26,7 +26,6 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	thePostgres.close()
-	theKafka.close()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

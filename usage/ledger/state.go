@@ -10,9 +10,9 @@ import (
 
 // State is how the records stand that were counted, by the ledger's own look; the proof is reconciliation's.
 type State struct {
-	At    time.Time `json:"at"`
-	Bill  Bill      `json:"bill"`
-	Since time.Time `json:"since"` // of what Sums has
+	At    time.Time  `json:"at"`
+	Bill  Bill       `json:"bill"`
+	Since *time.Time `json:"since"` // of what Sums has; nil: the beginning
 	// Admissions without an end, of the time that is kept.
 	Open    int64     `json:"open"`     // admitted less than Overdue ago
 	Missing int64     `json:"missing"`  // longer ago
@@ -61,8 +61,11 @@ const (
 // State looks at what was counted since a time, and at admissions that are open longer than overdue.
 func (l *Ledger) State(ctx context.Context, since time.Time, overdue time.Duration) (s State, err error) {
 	now := l.cfg.Now().UTC()
-	s = State{At: now, Bill: l.cfg.Bill, Since: since.UTC(), Overdue: int64(overdue / time.Second), Oldest: []Unended{}, Told: []Tell{},
+	s = State{At: now, Bill: l.cfg.Bill, Overdue: int64(overdue / time.Second), Oldest: []Unended{}, Told: []Tell{},
 		Refused: Listed{Counts: map[string]int64{}, Latest: []Refusal{}}}
+	if !since.IsZero() {
+		s.Since = &since
+	}
 	st := l.Status()
 	s.Records = Told{st.Feed.Pending, st.Feed.Skipped, st.Feed.Looked.UTC(), st.Feed.Err}
 	if st.Err != "" {

@@ -58,13 +58,17 @@ async function rows(parameters) {
 const tokensOf = (r) => r.prompt_tokens + r.completion_tokens;
 const nameOf = (r, by) => r[by] === "" ? "(none)" : r[by];
 
-// stack sorts rows into columns, and names into those with a colour and the others.
-function stack(list, by, when, value) {
+// colours are the names that have one, in its order, in every plot of the page; what is left is the others.
+function colours(list, by) {
   const sums = new Map();
-  for (const r of list) sums.set(nameOf(r, by), (sums.get(nameOf(r, by)) || 0) + value(r));
-  let names = [...sums.keys()].filter((n) => sums.get(n) > 0).sort((a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1));
+  for (const r of list) sums.set(nameOf(r, by), (sums.get(nameOf(r, by)) || 0) + tokensOf(r));
+  const names = [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1));
   const others = names.length > named + 1 ? `${names.length - named} others` : null;
-  if (others) names = [...names.slice(0, named), others];
+  return { names: others ? [...names.slice(0, named), others] : names, others };
+}
+
+// stack sorts rows into columns.
+function stack(list, by, when, value, { names, others }) {
   const columns = when.list.map((s) => ({ label: when.label(s), short: when.short(s), values: new Map() }));
   const index = new Map(when.list.map((s, i) => [s, i]));
   for (const r of list) {
@@ -73,7 +77,7 @@ function stack(list, by, when, value) {
     const n = names.includes(nameOf(r, by)) ? nameOf(r, by) : others;
     c.values.set(n, (c.values.get(n) || 0) + value(r));
   }
-  return { columns, names };
+  return columns;
 }
 
 function draw() {
@@ -82,14 +86,13 @@ function draw() {
   const currencies = [...new Set(list.map((r) => r.currency).filter((c) => c !== null))].sort();
   tiles(list, currencies, sum);
   $("tokens-title").textContent = `Tokens by ${by}`;
-  const t = stack(list, by, when, tokensOf);
-  plot($("tokens"), t.columns, t.names, (n) => compact.format(n), true);
+  const of = colours(list, by);
+  plot($("tokens"), stack(list, by, when, tokensOf, of), of.names, (n) => compact.format(n), true);
   $("costs").replaceChildren();
   for (const c of currencies) {
     const box = element("div", { class: "plot" });
     $("costs").append(element("section", { class: "card" }, element("h2", {}, `Cost in ${c} by ${by}`), box));
-    const s = stack(list.filter((r) => r.currency === c), by, when, (r) => r.cost);
-    plot(box, s.columns, s.names, (n) => money(n, c, true), false);
+    plot(box, stack(list.filter((r) => r.currency === c), by, when, (r) => r.cost, of), of.names, (n) => money(n, c, true), false);
   }
   if (currencies.length === 0) {
     $("costs").append(element("section", { class: "card" }, element("h2", {}, "Cost"),
@@ -130,7 +133,9 @@ function table(list, by) {
   const cells = [[by, (s) => s.name], ["requests", (s) => plain.format(s.requests)], ["prompt", (s) => plain.format(s.prompt_tokens)],
     ["cached", (s) => plain.format(s.cached_tokens)], ["completion", (s) => plain.format(s.completion_tokens)],
     ["unknown", (s) => plain.format(s.unknown_tokens)], ["cost", (s) => s.currency === null ? "no price" : money(s.cost, s.currency)]];
-  const body = [...sums.values()].sort((a, b) => tokensOf(b) - tokensOf(a)).slice(0, 200).map((s) =>
+  const whole = new Map();
+  for (const s of sums.values()) whole.set(s.name, (whole.get(s.name) || 0) + tokensOf(s));
+  const body = [...sums.values()].sort((a, b) => whole.get(b.name) - whole.get(a.name) || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0) || (b.cost ?? -1) - (a.cost ?? -1)).slice(0, 200).map((s) =>
     element("tr", {}, ...cells.map(([, f], i) => element("td", i === 0 ? { title: s.name } : {}, f(s)))));
   $("table").replaceChildren(element("thead", {}, element("tr", {}, ...cells.map(([n]) => element("th", { scope: "col" }, n)))),
     element("tbody", {}, ...body));
@@ -156,7 +161,7 @@ function balance(s) {
   $("state").replaceChildren(...lines);
   told(s.balances);
   listing("missing", "Longest without usage", ["admitted", "team", "key", "model", "admission"],
-    s.oldest.slice(0, 20).map((o) => [stamp(o.admitted_at), o.team, o.key, o.model, o.admission]));
+    s.oldest.slice(0, 10).map((o) => [stamp(o.admitted_at), o.team, o.key, o.model, o.admission]));
   listing("refused", "Refused last", ["when", "reason", "record", "what"], s.refused.latest.map((r) => [stamp(r.at), r.reason, r.id || r.origin, r.what]));
 }
 

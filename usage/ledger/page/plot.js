@@ -93,5 +93,6 @@ function plot(box, columns, names, format, whole) {
     e.preventDefault();
     show(Math.min(columns.length - 1, Math.max(0, at < 0 ? (move > 0 ? 0 : columns.length - 1) : at + move)));
   });
-  box.replaceChildren(svg, tip, element("ul", { class: "legend" }, ...names.map((n, k) => element("li", {}, swatch(k), element("span", {}, n)))));
+  box.replaceChildren(svg, tip, element("ul", { class: "legend" }, ...names.map((n, k) => [n, k]).filter(([n]) => columns.some((c) => c.values.get(n) > 0))
+    .map(([n, k]) => element("li", {}, swatch(k), element("span", {}, n)))));
 }
