@@ -31,6 +31,8 @@ type SimConfig struct {
 	Args []string
 	// Env of the child, "NAME=value"; nil: that of this process.
 	Env []string
+	// KVEvents makes it publish what its block cache holds, in the same folder.
+	KVEvents bool
 	// Log of the child's lines; nil: the worker's.
 	Log *slog.Logger
 }
@@ -76,6 +78,16 @@ func (e *simEngine) Transport() http.RoundTripper { return e.transport }
 func (e *simEngine) speaks() dialect              { return simSpeech }
 func (e *simEngine) restart(reason string)        { e.process.restart(reason) }
 
+// KVSource: see KVAnnouncer.
+func (e *simEngine) KVSource() (KVSource, bool) {
+	if !e.cfg.KVEvents {
+		return KVSource{Kind: "sim", Why: "the simulator was not told to publish KV events"}, false
+	}
+	return KVSource{Kind: "sim", Events: []string{e.ipc("e")}, Replay: []string{e.ipc("r")}}, true
+}
+
+func (e *simEngine) ipc(name string) string { return "ipc://" + filepath.Join(e.cfg.Folder, name) }
+
 func (e *simEngine) Run(ctx context.Context, log *slog.Logger, tell func(Life)) {
 	if e.cfg.Log != nil {
 		log = e.cfg.Log
@@ -106,6 +118,9 @@ func (e *simEngine) command() (*exec.Cmd, error) {
 	args = append(args, "-listen", "unix:"+*e.socket.Load(), "-model", strings.Join(e.cfg.Models, ","))
 	if e.cfg.RatesFile != "" {
 		args = append(args, "-rates", e.cfg.RatesFile)
+	}
+	if e.cfg.KVEvents {
+		args = append(args, "-kv-events", e.ipc("e"), "-kv-replay", e.ipc("r"))
 	}
 	cmd := exec.Command(e.cfg.Binary, args...)
 	cmd.Env = e.cfg.Env

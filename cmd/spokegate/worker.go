@@ -25,6 +25,7 @@ type workerFlags struct {
 	dir         string
 	drain       time.Duration
 	engine      engineFlags
+	kv          kvFlags
 	ops         string
 	collector   string
 	kafka       kafkaFlags
@@ -43,6 +44,7 @@ func (w *workerFlags) register(f *flag.FlagSet) {
 	f.StringVar(&w.dir, "dir", ".spokegate", "`folder` for the spool")
 	f.DurationVar(&w.drain, "drain", 30*time.Second, "how long running requests may go on after SIGTERM")
 	w.engine.register(f)
+	w.kv.register(f)
 	f.StringVar(&w.ops, "ops", "", "`address` of /metrics, /healthz and /readyz; with port 0 a free one, written into DIR/run/NAME.ops; empty: none")
 	w.kafka.register(f)
 	otlpFlag(f, &w.collector)
@@ -97,6 +99,10 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	if err != nil {
 		return err
 	}
+	announced, err := flags.kv.open(e, flags.engine.attach, flags.advertise, token, nil, reg, log)
+	if err != nil {
+		return err
+	}
 	journal, err := openJournal(flags.dir, "worker/"+flags.name, flags.kafka, reg, log)
 	if err != nil {
 		return err
@@ -107,7 +113,7 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	}
 	w, err := worker.New(worker.Config{
 		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Listen: flags.listen, Advertise: flags.advertise,
-		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log,
+		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, BlocksAddress: announced.told(), Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log,
 	})
 	if err != nil {
 		return err
@@ -120,10 +126,12 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	if err != nil {
 		return err
 	}
+	stopBlocks := announced.start(w, log)
 	err = runWithOps(ctx, w.Run, func(ctx context.Context) error {
 		h := workerHealth{status: w.Status, journal: journal.note, doors: splitNames(flags.doors)}
 		return workerOps(ctx, flags.ops, filepath.Join(run, flags.name+".ops"), reg, h, log)
 	})
+	stopBlocks()
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err = errors.Join(err, journal.close(last), traces.stop(last))

@@ -89,7 +89,7 @@ func (e *engineFlags) build(run, name string, log *slog.Logger) (worker.Engine, 
 		if len(e.args) > 0 {
 			return nil, fmt.Errorf("%q: the simulator takes no arguments of its own", e.args[0])
 		}
-		return worker.NewSim(worker.SimConfig{Binary: self, Folder: folder, Models: splitNames(e.model), RatesFile: e.rates, Log: log}), nil
+		return worker.NewSim(worker.SimConfig{Binary: self, Folder: folder, Models: splitNames(e.model), RatesFile: e.rates, KVEvents: true, Log: log}), nil
 	}
 	if folder, err = filepath.Abs(folder); err != nil {
 		return nil, err

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/spokegate/spokegate/worker"
+	"github.com/spokegate/spokegate/worker/kv"
+)
+
+// kvFlags say where an engine's KV events come from, and where pickers follow its blocks.
+type kvFlags struct {
+	blocks         string
+	events, replay string
+	ranks          int
+	modelDir       string
+}
+
+func (k *kvFlags) register(f *flag.FlagSet) {
+	f.StringVar(&k.blocks, "blocks", "127.0.0.1:0", "`address` where pickers follow which KV blocks the engine holds; empty: they cannot")
+	f.StringVar(&k.events, "kv-events", "", "with -attach: where the engine publishes its KV events, the `endpoint` of its kv-events-config; empty: it does not")
+	f.StringVar(&k.replay, "kv-replay", "", "with -attach: the `replay_endpoint` of its kv-events-config; empty: it has none")
+	f.IntVar(&k.ranks, "kv-ranks", 1, "with -attach: how many data-parallel `ranks` publish, each a port further")
+	f.StringVar(&k.modelDir, "model-dir", "", "`folder` with the model's tokenizer.json, where -model is none")
+}
+
+// blocks announces what an engine holds. A nil one announces nothing.
+type blocks struct {
+	source  *kv.Source
+	server  *grpc.Server
+	lis     net.Listener
+	address string // what pickers are told
+}
+
+// open listens for pickers. attach is the engine's URL, if it runs already; advertise what doors are told of the worker, if
+// that is another than what it listens on.
+func (k *kvFlags) open(e worker.Engine, attach, advertise, token string, tls credentials.TransportCredentials, reg prometheus.Registerer, log *slog.Logger) (*blocks, error) {
+	cfg, err := k.config(e, attach)
+	if err != nil || k.blocks == "" {
+		return nil, err
+	}
+	cfg.Registerer, cfg.Log = reg, log
+	b := &blocks{}
+	if b.source, err = kv.New(cfg); err != nil {
+		return nil, err
+	}
+	if b.lis, err = net.Listen("tcp", k.blocks); err != nil {
+		return nil, fmt.Errorf("-blocks: %w", err)
+	}
+	b.server = b.source.NewServer(token, tls)
+	b.address, err = blocksAddress(b.lis.Addr().String(), advertise)
+	return b, err
+}
+
+// blocksAddress is what pickers are told: one that listens everywhere needs the host that doors are told.
+func blocksAddress(listened, advertise string) (string, error) {
+	host, port, err := net.SplitHostPort(listened)
+	if err != nil || !net.ParseIP(host).IsUnspecified() {
+		return listened, err
+	}
+	if host, _, err = net.SplitHostPort(advertise); err != nil {
+		return "", fmt.Errorf("-blocks %s is every address: -advertise must say which one pickers are told", listened)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// config finds the events and the model of an engine.
+func (k *kvFlags) config(e worker.Engine, attach string) (kv.Config, error) {
+	var c kv.Config
+	source := worker.KVSource{ModelDir: k.modelDir, Kind: e.Kind()}
+	if a, is := e.(worker.KVAnnouncer); is {
+		source, _ = a.KVSource()
+	}
+	c.Why = source.Why
+	for i, events := range source.Events {
+		c.Feeds = append(c.Feeds, kv.Feed{Events: events, Replay: source.Replay[i]})
+	}
+	switch {
+	case k.events != "" && attach == "":
+		return c, fmt.Errorf("-kv-events goes with -attach: an engine that is run is told where to publish")
+	case k.events == "" && k.replay != "":
+		return c, fmt.Errorf("-kv-replay goes with -kv-events")
+	case k.events != "":
+		u, err := url.Parse(attach)
+		if err != nil {
+			return c, err
+		}
+		if c.Feeds, err = kv.Feeds(k.events, k.replay, u.Hostname(), k.ranks); err != nil {
+			return c, fmt.Errorf("-kv-events: %w", err)
+		}
+	}
+	if len(c.Feeds) > 0 {
+		k.readModel(&c, source)
+	}
+	return c, nil
+}
+
+// readModel reads what pickers must know of the model. Without it nothing exact can be announced, and that is what they are told.
+func (k *kvFlags) readModel(c *kv.Config, source worker.KVSource) {
+	dir := k.modelDir
+	if dir == "" {
+		dir = source.ModelDir
+	}
+	switch {
+	case dir != "":
+		var err error
+		if c.Model, err = kv.ReadModel(dir); err != nil {
+			c.Why = err.Error()
+		}
+	case source.Kind == "sim":
+		c.Model = kv.SimModel()
+	default:
+		c.Why = "the model's folder is not known: see -model-dir"
+	}
+}
+
+// told is the address for pickers; empty: there is none.
+func (b *blocks) told() string {
+	if b == nil {
+		return ""
+	}
+	return b.address
+}
+
+// start follows the engine and serves pickers until stop.
+func (b *blocks) start(w *worker.Worker, log *slog.Logger) (stop func()) {
+	if b == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { b.source.Run(ctx) })
+	all.Go(func() { b.seed(ctx, w) })
+	all.Go(func() {
+		if err := b.server.Serve(b.lis); err != nil {
+			log.Error("pickers cannot follow the blocks", "error", err)
+		}
+	})
+	log.Info("KV blocks are announced", "address", b.address)
+	return func() {
+		cancel()
+		b.server.Stop()
+		all.Wait()
+	}
+}
+
+// seed passes on the seed that the doors name.
+func (b *blocks) seed(ctx context.Context, w *worker.Worker) {
+	for {
+		seed, known, changed := w.HashSeed()
+		if known {
+			b.source.SetSeed(seed)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
