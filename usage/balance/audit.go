@@ -150,7 +150,10 @@ const edge = time.Hour
 
 // keep puts a record aside until all are there, if it may be of the range.
 func (a *Audit) keep(r *usagev1.Record) error {
-	at := eventTime(r)
+	at, name := eventTime(r), r.Id
+	if ofRequest(r) {
+		name = r.Admission
+	}
 	switch r.Kind {
 	case usage.KindAdmitted, usage.KindUsage:
 		at = r.AdmittedAt.AsTime()
@@ -158,9 +161,7 @@ func (a *Audit) keep(r *usagev1.Record) error {
 		if at.Before(a.opts.From.Add(-edge)) {
 			return nil
 		}
-		return a.buckets.add(r, r.Admission)
-	case usage.KindRejected:
-		return nil // only its number counts
+		return a.buckets.add(r, name)
 	case usage.KindBalance:
 		if source, is := strings.CutPrefix(r.Id, writeOffPrefix); is {
 			a.writeOffs[source] = later(a.writeOffs[source], at)
@@ -172,7 +173,12 @@ func (a *Audit) keep(r *usagev1.Record) error {
 	if at.Before(a.opts.From.Add(-edge)) || a.after(at.Add(-edge)) {
 		return nil
 	}
-	return a.buckets.add(r, cmp.Or(r.Admission, r.Id))
+	return a.buckets.add(r, name)
+}
+
+// ofRequest tells whether a record is one of the three of an admission.
+func ofRequest(r *usagev1.Record) bool {
+	return r.Kind == usage.KindAdmitted || r.Kind == usage.KindUsage || r.Kind == usage.KindServed
 }
 
 func (a *Audit) after(t time.Time) bool { return !a.opts.To.IsZero() && !t.Before(a.opts.To) }

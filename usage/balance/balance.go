@@ -2,6 +2,7 @@ package balance
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
@@ -60,7 +61,8 @@ func (a *Audit) trimmed() {
 		return
 	}
 	for _, s := range a.sources {
-		if list := s.order(); list[0].first > 1 || s.door {
+		counts := s.worker || strings.HasPrefix(s.name, repairPrefix) // in any admission; what reconciliation found does not
+		if s.door || counts && s.order()[0].first > 1 {
 			a.opts.From = later(a.opts.From, s.first)
 		}
 	}
@@ -90,7 +92,7 @@ func (a *Audit) judgeSources() []SourceReport {
 // split parts what is of admissions from what is not.
 func split(list []*usagev1.Record) (requests, others []*usagev1.Record) {
 	for _, r := range list {
-		if r.Admission != "" {
+		if ofRequest(r) {
 			requests = append(requests, r)
 		} else {
 			others = append(others, r)
