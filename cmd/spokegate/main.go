@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -53,11 +52,7 @@ func run(ctx context.Context, args []string) int {
 		fmt.Fprintf(os.Stderr, "spokegate: there is no command %q\n\n%s", args[0], usageText)
 		return 2
 	}
-	if os.Getenv("GOGC") == "" {
-		// The live heap is a few megabytes beside what a request allocates and drops: collecting at five times of it, instead
-		// of twice, costs some 30 MB and saves a tenth of the CPU.
-		debug.SetGCPercent(400)
-	}
+	boundGarbage()
 	err := r(ctx, args[1:])
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
