@@ -90,7 +90,7 @@ func cell(r protoreflect.Message, f protoreflect.FieldDescriptor) string {
 		for i := range words {
 			words[i] = list.Get(i).String()
 		}
-		return harmless(strings.Join(words, " "))
+		return usage.PlainCell(strings.Join(words, " "))
 	case f.IsMap():
 		var words []string
 		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
@@ -98,22 +98,14 @@ func cell(r protoreflect.Message, f protoreflect.FieldDescriptor) string {
 			return true
 		})
 		slices.Sort(words)
-		return harmless(strings.Join(words, ";"))
+		return usage.PlainCell(strings.Join(words, ";"))
 	case f.Message() != nil:
 		if t := v.Message().Interface().(*timestamppb.Timestamp); t.IsValid() {
 			return t.AsTime().Format(time.RFC3339Nano)
 		}
 		return ""
 	case f.Kind() == protoreflect.StringKind:
-		return harmless(v.String())
+		return usage.PlainCell(v.String())
 	}
 	return v.String()
-}
-
-// harmless marks as text what a spreadsheet would take for a formula: some of it is a client's own words.
-func harmless(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return "'" + s
-	}
-	return s
 }
