@@ -27,6 +27,7 @@ var layers = []string{
 	"router",
 	"router/blocktree", // what each worker holds of a prompt
 	"prompt",
+	"prompt/text", // what the engine's tokenizer is given
 	"limits",
 	"usage/ledger",  // sums what usage has journaled, in a database
 	"usage/balance", // judges what usage has journaled

@@ -1,0 +1,108 @@
+package text
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/ardanlabs/jinja"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+	"github.com/spokegate/spokegate/openai"
+)
+
+// Why a request has no known text.
+var (
+	// ErrOperation: this kind of request is rendered in ways of the engine's own.
+	ErrOperation = errors.New("text: operation")
+	// ErrParts: it has more than text in it, such as an image.
+	ErrParts = errors.New("text: parts that are no text")
+	// ErrPrompt: token ids, or several prompts.
+	ErrPrompt = errors.New("text: prompt")
+	// ErrTemplate: there is no chat template, it fails, or the request brings its own.
+	ErrTemplate = errors.New("text: template")
+)
+
+// Model renders for one model. Safe for concurrent use.
+type Model struct {
+	template *jinja.Template // nil: none
+	parts    bool            // the template takes lists of parts, and not strings
+	roles    bool            // it knows the role "developer"
+	bos, eos string
+	addsBOS  bool
+	norm     normaliser
+}
+
+// New makes a renderer of what a worker says of its model. The error says what this release does not know.
+func New(p *workerv1.Profile) (*Model, error) {
+	m := &Model{bos: p.BosToken, eos: p.EosToken, addsBOS: p.AddsBos}
+	var err error
+	if m.norm, err = newNormaliser(p); err != nil {
+		return nil, err
+	}
+	if p.ChatTemplate == "" {
+		return m, nil
+	}
+	if m.template, err = compile(p.ChatTemplate); err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
+	m.parts = loopsOverParts.MatchString(p.ChatTemplate)
+	m.roles = strings.Contains(p.ChatTemplate, `"developer"`) || strings.Contains(p.ChatTemplate, `'developer'`)
+	return m, nil
+}
+
+// loopsOverParts finds a loop over a message's content: the engine gives such a template lists of parts.
+var loopsOverParts = regexp.MustCompile(`\{%[-+]?\s*for\s+\w+\s+in\s+(\w+(\.content\b|\[\s*['"]content['"]\s*\])|content\b)`)
+
+// Render appends the text of a request to dst. body is what req was scanned from; it is not kept.
+func (m *Model) Render(dst []byte, req *openai.Request, body []byte) ([]byte, error) {
+	switch req.Op {
+	case openai.Chat:
+		said, err := m.chat(req, body)
+		if err != nil {
+			return dst, err
+		}
+		return m.norm.append(dst, said), nil
+	case openai.Completions:
+		return m.completion(dst, req, body)
+	}
+	return dst, ErrOperation
+}
+
+// completion is the prompt as it is, behind the token that the tokenizer puts first.
+func (m *Model) completion(dst []byte, req *openai.Request, body []byte) ([]byte, error) {
+	prompt := get(req, body, "prompt")
+	for i := 0; kind(prompt) == '['; i++ {
+		var only []byte
+		n := 0
+		openai.Each(prompt, func(_, v []byte) bool { only, n = v, n+1; return n < 2 })
+		if n != 1 || i > 0 {
+			return dst, ErrPrompt
+		}
+		prompt = only
+	}
+	if kind(prompt) != '"' {
+		return dst, ErrPrompt
+	}
+	if v := get(req, body, "add_special_tokens"); m.addsBOS && string(v) != "false" {
+		dst = append(dst, m.bos...)
+	}
+	return m.norm.append(dst, string(openai.Unquote(nil, prompt))), nil
+}
+
+func get(req *openai.Request, body []byte, name string) []byte {
+	s, ok := req.Get(name)
+	if !ok {
+		return nil
+	}
+	return body[s.Start:s.End]
+}
+
+// kind is the first byte of a value; 0 if there is none.
+func kind(v []byte) byte {
+	if len(v) == 0 {
+		return 0
+	}
+	return v[0]
+}
