@@ -51,8 +51,8 @@ func (l *ledger) take(r *usagev1.Record) error {
 }
 
 func note(entries map[string]*entry, r *usagev1.Record) {
-	if r.GetAdmission() == "" {
-		return // about a source, and no request
+	if r.GetAdmission() == "" || r.GetKind() == usage.KindRejected {
+		return // about a source, or no admission
 	}
 	e := entries[r.GetAdmission()]
 	if e == nil {
