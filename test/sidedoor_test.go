@@ -91,29 +91,39 @@ func TestSideDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer spy.leave()
-	seen := spyOn(t, u, spy)
+	seen := spyOn(t, u, spy, "spy")
 	token := field{"x-spokegate-context", seen.header.Get("X-Spokegate-Context")}
 	id := field{"x-request-id", seen.header.Get("X-Request-Id")}
 	tampered := token
 	tampered.value = tampered.value[:len(tampered.value)-4] + "AAAA"
 	refusedByWorker(t, sendTo(t, shim, post("", "/v1/chat/completions", body, tampered, id)), 401)
-	if r := sendTo(t, shim, post("", "/v1/chat/completions", body, token, id)); r.status != http.StatusOK {
+	own := string(seen.body)
+	if r := sendTo(t, shim, post("", "/v1/chat/completions", own, token, id)); r.status != http.StatusOK {
 		t.Fatalf("the first use of a good context at this worker: want 200, got %v", r)
 	}
-	refusedByWorker(t, sendTo(t, shim, post("", "/v1/chat/completions", body, token, id)), 403)
+	refusedByWorker(t, sendTo(t, shim, post("", "/v1/chat/completions", own, token, id)), 403)
+	// Nor does one serve another body, even of the same model.
+	seen = spyOn(t, u, spy, "other")
+	token, id = field{"x-spokegate-context", seen.header.Get("X-Spokegate-Context")}, field{"x-request-id", seen.header.Get("X-Request-Id")}
+	other := strings.Replace(string(seen.body), `"max_tokens":1`, `"max_tokens":9`, 1)
+	r := sendTo(t, shim, post("", "/v1/chat/completions", other, token, id))
+	refusedByWorker(t, r, 403)
+	if reason := r.header.Get("X-Spokegate-Refused"); reason != "context_body" {
+		t.Errorf("refused as %s", reason)
+	}
 	if got := u.metricOfSims(t, "spokegate_sim_requests_total"); got < 1 {
 		t.Errorf("the engine says it served %v requests", got)
 	}
 }
 
-// spyOn sends requests until the spy gets one.
-func spyOn(t *testing.T, u *up, spy *tap) caught {
+// spyOn sends requests, of a name of their own, until the spy gets one.
+func spyOn(t *testing.T, u *up, spy *tap, name string) caught {
 	t.Helper()
 	var seen caught
 	n := 0
 	eventually(t, 10*time.Second, func() error {
 		n++
-		label := fmt.Sprintf("case/spy-%d", n)
+		label := fmt.Sprintf("case/%s-%d", name, n)
 		u.ok(t, post(u.key("main"), "/v1/chat/completions", fmt.Sprintf(`{"model":"sim-small","max_tokens":1,"messages":[{"role":"user","content":"%d %s"}]}`,
 			n, strings.Repeat(label, 100)), field{caseHeader, label}))
 		got := spy.got(label)
