@@ -14,7 +14,8 @@ import (
 	"github.com/spokegate/spokegate/worker"
 )
 
-// proxies measures a shim in this process beside a bare reverse proxy to the same engine, 1 KB over 16 connections.
+// proxies measures a shim in this process beside a bare reverse proxy to the same engine, over 16 connections: requests of
+// 1 KB, and streams whose engine tells usage with each chunk.
 func proxies(ctx context.Context, o options) ([]figure, error) {
 	dir, err := os.MkdirTemp("", "sgproxy")
 	if err != nil {
@@ -49,12 +50,26 @@ func proxies(ctx context.Context, o options) ([]figure, error) {
 	defer bare.Close()
 	s.door = target{name: "door", address: shim, signs: true}
 	s.plain = target{name: "plain", address: bare.Addr().String()}
-	plain, ours, err := s.compare(ctx, o, work{name: "shim and bare reverse proxy, 1 KB, 16 connections", requests: requests("k", 1<<10, false), conns: 16})
-	if err != nil {
-		return nil, err
+	var all []figure
+	for _, m := range []struct {
+		name, unit string
+		work       work
+		of         func(result) float64
+	}{
+		{"worker.proxy", "requests/s", work{name: "shim and bare reverse proxy, 1 KB, 16 connections", requests: requests("k", 1<<10, false), conns: 16},
+			func(r result) float64 { return r.rps }},
+		{"worker.chunk", "µs/chunk", work{name: "shim and bare reverse proxy, 16 streams at full speed", requests: requests("k", 1<<10, true), conns: 16, chunks: 200}, chunkOf},
+	} {
+		if !o.wants(m.name) {
+			continue
+		}
+		plain, ours, err := s.compare(ctx, o, m.work)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, compared(m.name, m.unit, "bare httputil.ReverseProxy", each(ours, m.of), each(plain, m.of)))
 	}
-	rps := func(r result) float64 { return r.rps }
-	return []figure{compared("worker.proxy", "requests/s", "bare httputil.ReverseProxy", each(ours, rps), each(plain, rps))}, nil
+	return all, nil
 }
 
 // shimHere runs a worker in this process.
