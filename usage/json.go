@@ -41,6 +41,7 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.bool("stream", r.Stream)
 	o.optionalStr("asked_model", r.AskedModel)
 	o.texts("labels", r.Labels)
+	o.optionalUint("choices", r.Choices)
 	o.optional("prompt_tokens", r.PromptTokens)
 	o.optional("cached_tokens", r.CachedTokens)
 	o.optional("completion_tokens", r.CompletionTokens)
@@ -50,11 +51,7 @@ func AppendJSON(dst []byte, r *usagev1.Record) []byte {
 	o.optional("cost", r.Cost)
 	o.str("outcome", r.Outcome)
 	o.list("anomalies", r.Anomalies)
-	if r.Status == nil {
-		o.null("status")
-	} else {
-		o.uint("status", uint64(*r.Status))
-	}
+	o.optionalUint("status", r.Status)
 	o.optional("request_bytes", r.RequestBytes)
 	o.optional("response_bytes", r.ResponseBytes)
 	o.time("admitted_at", r.AdmittedAt)
@@ -125,6 +122,14 @@ func (o *object) texts(name string, m map[string]string) {
 func (o *object) uint(name string, v uint64) {
 	o.name(name)
 	o.b = strconv.AppendUint(o.b, v, 10)
+}
+
+func (o *object) optionalUint(name string, v *uint32) {
+	if v == nil {
+		o.null(name)
+		return
+	}
+	o.uint(name, uint64(*v))
 }
 
 func (o *object) bool(name string, v bool) {

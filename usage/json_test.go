@@ -26,7 +26,7 @@ func TestAppendJSONGolden(t *testing.T) {
 	}
 	want := `{"id":"a1/usage","kind":"usage","source":"door/main","epoch":7,"sequence":1,"previous":"","admission":"a1","key":"k","team":"t",` +
 		`"model":"m","endpoint":"","spoke":"","worker":"","revision":1152921504606846976,"operation":"chat",` +
-		`"client_request_id":"x\"\\\u000a\u0001é` + "\uFFFD" + `","attempt":2,"stream":true,"asked_model":null,"prompt_tokens":0,"cached_tokens":null,` +
+		`"client_request_id":"x\"\\\u000a\u0001é` + "\uFFFD" + `","attempt":2,"stream":true,"asked_model":null,"choices":null,"prompt_tokens":0,"cached_tokens":null,` +
 		`"completion_tokens":4611686018427387905,"reasoning_tokens":null,"counted_from":"engine","price":null,"cost":null,"outcome":"complete",` +
 		`"anomalies":["a","b"],"status":200,"request_bytes":null,"response_bytes":9,` +
 		`"admitted_at":"2026-01-02T02:04:05.6Z","first_byte_at":null,"ended_at":null,"checkpoint":null,"engine_epoch":"","engine":null,"rejection":null,"balance":null}`
@@ -38,7 +38,7 @@ func TestAppendJSONGolden(t *testing.T) {
 // Equal labels are equal bytes, which a chain of digests needs; and a record without any is what it was before there were some.
 func TestLabels(t *testing.T) {
 	r := &usagev1.Record{Labels: map[string]string{"b": "2", "a\"": "=1;x", "c": ""}}
-	if got, want := string(AppendJSON(nil, r)), `"asked_model":null,"labels":{"a\"":"=1;x","b":"2","c":""},"prompt_tokens":null`; !strings.Contains(got, want) {
+	if got, want := string(AppendJSON(nil, r)), `"asked_model":null,"labels":{"a\"":"=1;x","b":"2","c":""},"choices":null,"prompt_tokens":null`; !strings.Contains(got, want) {
 		t.Errorf("got %s, want %s in it", got, want)
 	}
 	if got := string(AppendJSON(nil, &usagev1.Record{Labels: map[string]string{}})); strings.Contains(got, "labels") {
@@ -161,6 +161,9 @@ func randomRecord(rng *rand.Rand) *usagev1.Record {
 	}
 	if rng.IntN(2) == 0 {
 		r.AskedModel = proto.String(str())
+	}
+	if rng.IntN(2) == 0 {
+		r.Choices = proto.Uint32(rng.Uint32())
 	}
 	if rng.IntN(2) == 0 {
 		r.Status = proto.Uint32(rng.Uint32())

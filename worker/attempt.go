@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -156,6 +157,9 @@ func (a *attempt) record() *usagev1.Record {
 	}
 	if a.request != nil {
 		r.Stream = a.request.Stream
+		if n := a.request.Choices(); n > 1 {
+			r.Choices = new(uint32(min(n, math.MaxUint32)))
+		}
 	}
 	if asked := a.trusted.Asked; asked != "" {
 		r.AskedModel = &asked

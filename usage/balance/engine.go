@@ -108,7 +108,7 @@ func (s *tokenSum) add(said, least, most int64) {
 
 // add counts one. What an answer that was cut took of the engine is not known exactly: of its prompt none or all, of its
 // completion bound tokens more than the worker saw, because an engine needs a moment to notice. Where a worker does not know a
-// number, the bytes that passed bound it.
+// number, the bytes that passed bound it. Of several answers to one prompt an engine may count each, and the prompt with each.
 func (s *engineSum) add(r *usagev1.Record, bound int64) {
 	if r.Kind == usage.KindProbe {
 		s.probes++
@@ -119,27 +119,28 @@ func (s *engineSum) add(r *usagev1.Record, bound int64) {
 	if !whole {
 		s.cut++
 	}
+	times := int64(min(max(r.GetChoices(), 1), 1<<16))
 	known := r.CountedFrom != openaiEvents
 	p, c := r.GetPromptTokens(), r.GetCompletionTokens()
 	switch {
 	case r.PromptTokens == nil:
-		s.prompt.add(0, 0, max(r.GetRequestBytes(), 0)+bound)
+		s.prompt.add(0, 0, times*max(r.GetRequestBytes(), 0)+bound)
 	case whole:
-		s.prompt.add(p, p, p)
+		s.prompt.add(p, p, times*p)
 	default:
-		s.prompt.add(p, 0, p)
+		s.prompt.add(p, 0, times*p)
 	}
 	switch least := c; {
 	case whole && (known && r.CompletionTokens != nil || r.Operation == embeddings):
-		s.completion.add(c, c, c)
+		s.completion.add(c, c, times*c) // best_of makes more than it gives
 	case whole:
 		s.unknown++
-		s.completion.add(c, 0, max(c, r.GetResponseBytes()))
+		s.completion.add(c, 0, times*max(c, r.GetResponseBytes()))
 	default:
 		if !known {
 			least = 0
 		}
-		s.completion.add(c, least, c+bound)
+		s.completion.add(c, least, times*(c+bound))
 	}
 }
 

@@ -128,6 +128,12 @@ func setField(t *testing.T, r *usagev1.Record, name, value string) {
 			t.Fatal(err)
 		}
 		r.Cost = &n
+	case "choices":
+		n, err := strconv.ParseUint(value, 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Choices = proto.Uint32(uint32(n))
 	case "engine":
 		r.EngineEpoch = value
 	case "anomaly":
@@ -169,6 +175,8 @@ func finish(r *usagev1.Record, at string, t *testing.T) {
 	case usage.KindBalance:
 		r.Id, r.EndedAt, r.AdmittedAt = writeOffPrefix+r.Admission, stamp(clock(t, at)), nil
 		r.Admission = ""
+	default:
+		r.Id = r.Kind + "/" + r.Admission
 	}
 	if r.CompletionTokens == nil && r.Kind != usage.KindAdmitted && r.Kind != usage.KindProbe {
 		r.CountedFrom = usage.CountedNone

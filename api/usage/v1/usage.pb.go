@@ -71,6 +71,9 @@ type Record struct {
 	// The labels of the key in the policy, as they were when the request was admitted; absent: it has none. In "admitted" and
 	// "usage".
 	Labels map[string]string `protobuf:"bytes,23,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How many answers the engine was asked for, where they are several; absent: one. In "served": an engine may count the prompt
+	// once for each.
+	Choices *uint32 `protobuf:"varint,24,opt,name=choices,proto3,oneof" json:"choices,omitempty"`
 	// Tokens; absent: unknown. prompt includes cached, completion includes reasoning.
 	PromptTokens     *int64 `protobuf:"varint,30,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
 	CachedTokens     *int64 `protobuf:"varint,31,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
@@ -277,6 +280,13 @@ func (x *Record) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *Record) GetChoices() uint32 {
+	if x != nil && x.Choices != nil {
+		return *x.Choices
+	}
+	return 0
 }
 
 func (x *Record) GetPromptTokens() int64 {
@@ -975,7 +985,7 @@ var File_usage_v1_usage_proto protoreflect.FileDescriptor
 
 const file_usage_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\r\n" +
+	"\x14usage/v1/usage.proto\x12\x12spokegate.usage.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\r\n" +
 	"\x06Record\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -998,19 +1008,20 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\x06stream\x18\x15 \x01(\bR\x06stream\x12$\n" +
 	"\vasked_model\x18\x16 \x01(\tH\x00R\n" +
 	"askedModel\x88\x01\x01\x12>\n" +
-	"\x06labels\x18\x17 \x03(\v2&.spokegate.usage.v1.Record.LabelsEntryR\x06labels\x12(\n" +
-	"\rprompt_tokens\x18\x1e \x01(\x03H\x01R\fpromptTokens\x88\x01\x01\x12(\n" +
-	"\rcached_tokens\x18\x1f \x01(\x03H\x02R\fcachedTokens\x88\x01\x01\x120\n" +
-	"\x11completion_tokens\x18  \x01(\x03H\x03R\x10completionTokens\x88\x01\x01\x12.\n" +
-	"\x10reasoning_tokens\x18! \x01(\x03H\x04R\x0freasoningTokens\x88\x01\x01\x12!\n" +
+	"\x06labels\x18\x17 \x03(\v2&.spokegate.usage.v1.Record.LabelsEntryR\x06labels\x12\x1d\n" +
+	"\achoices\x18\x18 \x01(\rH\x01R\achoices\x88\x01\x01\x12(\n" +
+	"\rprompt_tokens\x18\x1e \x01(\x03H\x02R\fpromptTokens\x88\x01\x01\x12(\n" +
+	"\rcached_tokens\x18\x1f \x01(\x03H\x03R\fcachedTokens\x88\x01\x01\x120\n" +
+	"\x11completion_tokens\x18  \x01(\x03H\x04R\x10completionTokens\x88\x01\x01\x12.\n" +
+	"\x10reasoning_tokens\x18! \x01(\x03H\x05R\x0freasoningTokens\x88\x01\x01\x12!\n" +
 	"\fcounted_from\x18\" \x01(\tR\vcountedFrom\x12/\n" +
 	"\x05price\x18# \x01(\v2\x19.spokegate.usage.v1.PriceR\x05price\x12\x17\n" +
-	"\x04cost\x18$ \x01(\x03H\x05R\x04cost\x88\x01\x01\x12\x18\n" +
+	"\x04cost\x18$ \x01(\x03H\x06R\x04cost\x88\x01\x01\x12\x18\n" +
 	"\aoutcome\x18( \x01(\tR\aoutcome\x12\x1c\n" +
 	"\tanomalies\x18) \x03(\tR\tanomalies\x12\x1b\n" +
-	"\x06status\x18* \x01(\rH\x06R\x06status\x88\x01\x01\x12(\n" +
-	"\rrequest_bytes\x18+ \x01(\x03H\aR\frequestBytes\x88\x01\x01\x12*\n" +
-	"\x0eresponse_bytes\x18, \x01(\x03H\bR\rresponseBytes\x88\x01\x01\x12;\n" +
+	"\x06status\x18* \x01(\rH\aR\x06status\x88\x01\x01\x12(\n" +
+	"\rrequest_bytes\x18+ \x01(\x03H\bR\frequestBytes\x88\x01\x01\x12*\n" +
+	"\x0eresponse_bytes\x18, \x01(\x03H\tR\rresponseBytes\x88\x01\x01\x12;\n" +
 	"\vadmitted_at\x182 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"admittedAt\x12>\n" +
 	"\rfirst_byte_at\x183 \x01(\v2\x1a.google.protobuf.TimestampR\vfirstByteAt\x125\n" +
@@ -1025,7 +1036,9 @@ const file_usage_v1_usage_proto_rawDesc = "" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
-	"\f_asked_modelB\x10\n" +
+	"\f_asked_modelB\n" +
+	"\n" +
+	"\b_choicesB\x10\n" +
 	"\x0e_prompt_tokensB\x10\n" +
 	"\x0e_cached_tokensB\x14\n" +
 	"\x12_completion_tokensB\x13\n" +
