@@ -42,6 +42,11 @@
 //
 // What a checkpoint does not prove: that the source told the truth, or that nobody else had its key.
 //
+// # Refusals
+//
+// What a door refuses goes through [Refusals] into a spool of its own: under a flood one record stands for many, and their counts
+// add up. The balance leaves these sources out, and where nobody ships them [Prune] lets the oldest go.
+//
 // # The files
 //
 //	DIR/<source, with / as _>/<epoch, 10 digits>-<segment, 6 digits>.log
