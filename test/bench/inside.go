@@ -59,7 +59,7 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		}
 		all = append(all, fs...)
 	}
-	if !o.wants("worker.proxy") {
+	if !o.wants("worker.proxy", "worker.chunk") {
 		return all, nil
 	}
 	f, err := proxies(ctx, o)
