@@ -464,9 +464,10 @@ func TestPromptIsTheSameInEveryEncoding(t *testing.T) {
 	w := gzip.NewWriter(&zipped)
 	_, _ = w.Write(plain)
 	_ = w.Close()
+	p, _ := pool(t)
 	text := func(encoding string, body []byte) string {
-		st := stream{server: &Server{BodyLimit: 1 << 10}, headers: map[string]string{":path": "/v1/chat/completions", "content-encoding": encoding}, body: body}
-		return string(st.text())
+		st := stream{server: &Server{Picker: p, BodyLimit: 1 << 10}, headers: map[string]string{":path": "/v1/chat/completions", "content-encoding": encoding}, body: body}
+		return string(st.ask(new(rendered)).Prompt)
 	}
 	want := text("", plain)
 	if want == string(plain) || text("gzip", zipped.Bytes()) != want {

@@ -13,12 +13,21 @@ type metrics struct {
 	picks   *prometheus.CounterVec
 	blocks  *prometheus.CounterVec
 	overlap *prometheus.CounterVec
+	held    *prometheus.CounterVec
+	texts   *prometheus.CounterVec
 	seconds prometheus.Histogram
 }
 
 var loadDesc = prometheus.NewDesc("spokegate_picker_worker_load",
 	"What is booked on a worker now, by kind: requests, prefill_blocks, decode_blocks.",
 	[]string{"endpoint", "worker", "kind"}, nil)
+
+var (
+	workersDesc = prometheus.NewDesc("spokegate_picker_workers",
+		"Workers that said how much is known of what they hold, by index: exact, or guessed.", []string{"endpoint", "index"}, nil)
+	blocksDesc = prometheus.NewDesc("spokegate_picker_blocks",
+		"KV blocks that workers announced to hold, what two hold counted twice.", []string{"endpoint"}, nil)
+)
 
 func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
 	r.MustRegister(loads{p})
@@ -34,8 +43,16 @@ func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
 		}, []string{"endpoint"}),
 		overlap: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_pick_overlap_blocks_total",
-			Help: "Of those, blocks that the chosen worker was predicted to hold.",
+			Help: "Of those, blocks that the chosen worker was believed to hold.",
 		}, []string{"endpoint"}),
+		held: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_pick_announced_bytes_total",
+			Help: "Bytes of the prompts' texts that the chosen worker had announced to hold.",
+		}, []string{"endpoint"}),
+		texts: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_pick_texts_total",
+			Help: "Requests by whether their text was rendered as the engine does, to be held against announced blocks: rendered, unknown (no worker announces), or why not: parts, template, prompt, operation, salt.",
+		}, []string{"endpoint", "result"}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "spokegate_pick_seconds",
 			Help:    "Time to pick, rendering apart.",
@@ -57,17 +74,35 @@ func (m *metrics) picked(endpoint string, c router.Choice, err error, took time.
 	m.picks.WithLabelValues(endpoint, "picked").Inc()
 	m.blocks.WithLabelValues(endpoint).Add(float64(c.Blocks))
 	m.overlap.WithLabelValues(endpoint).Add(float64(c.Overlap))
+	m.held.WithLabelValues(endpoint).Add(float64(c.Held.Bytes))
 }
 
 // loads reads the routers when it is scraped, so that no count is kept twice.
 type loads struct{ p *Picker }
 
-func (l loads) Describe(ch chan<- *prometheus.Desc) { ch <- loadDesc }
+func (l loads) Describe(ch chan<- *prometheus.Desc) {
+	ch <- loadDesc
+	ch <- workersDesc
+	ch <- blocksDesc
+}
 
 func (l loads) Collect(ch chan<- prometheus.Metric) {
 	l.p.mu.RLock()
 	defer l.p.mu.RUnlock()
+	counts := map[[2]string]int{}
+	for _, i := range l.p.Indexes() {
+		index := "guessed"
+		if i.Exact {
+			index = "exact"
+		}
+		counts[[2]string{i.Endpoint, index}]++
+	}
+	for of, n := range counts {
+		ch <- prometheus.MustNewConstMetric(workersDesc, prometheus.GaugeValue, float64(n), of[0], of[1])
+	}
 	for endpoint, r := range l.p.routers {
+		_, held := r.Size()
+		ch <- prometheus.MustNewConstMetric(blocksDesc, prometheus.GaugeValue, float64(held), endpoint)
 		for _, w := range r.Load() {
 			for kind, v := range map[string]int{"requests": w.Requests, "prefill_blocks": w.PrefillBlocks, "decode_blocks": w.DecodeBlocks} {
 				ch <- prometheus.MustNewConstMetric(loadDesc, prometheus.GaugeValue, float64(v), endpoint, w.Addr, kind)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -29,12 +30,15 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Tracer makes the span "pick"; nil: none.
 	Tracer trace.Tracer
+	// Blocks follows what the workers hold; nil: it is guessed.
+	Blocks *Blocks
 }
 
 // Picker keeps one router an endpoint of the policy, fed by the fleet.
 type Picker struct {
 	Config
 	metrics *metrics
+	texts   *texts
 
 	mu      sync.RWMutex
 	routers map[string]*router.Router // by endpoint of the policy
@@ -43,17 +47,23 @@ type Picker struct {
 
 // New makes a picker that knows policy and fleet as they are now. Run follows them.
 func New(c Config) *Picker {
-	p := &Picker{Config: c}
+	p := &Picker{Config: c, texts: newTexts(slog.New(slog.DiscardHandler))}
+	if c.Blocks != nil {
+		p.texts.log = c.Blocks.Log
+	}
 	p.metrics = newMetrics(c.Registerer, p)
 	p.follow()
 	return p
 }
 
-// Run follows policy and fleet until ctx is done.
+// Run follows policy, fleet and what workers announce until ctx is done.
 func (p *Picker) Run(ctx context.Context) error {
+	var blocks followers
+	defer blocks.stop()
 	for {
 		renamed, changed := p.Policy.Changed(), p.Fleet.Changed()
 		p.follow()
+		blocks.set(ctx, p, p.Fleet.View().Workers)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -102,14 +112,30 @@ func (p *Picker) forgetRestarted() {
 // Pick names the workers for a request that was admitted to an endpoint, best first, and books the first. The error is
 // a sentence for the client.
 func (p *Picker) Pick(ctx context.Context, now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error) {
-	buf := renderBuffers.Get().(*[]byte)
-	defer renderBuffers.Put(buf)
-	*buf = prompt.Render((*buf)[:0], req.Op, req, body)
-	return p.pick(ctx, now, endpoint, router.Ask{Prompt: *buf})
+	b := buffers.Get().(*rendered)
+	defer buffers.Put(b)
+	return p.pick(ctx, now, endpoint, p.ask(b, endpoint, req, body))
 }
 
-// renderBuffers are reused: a rendered prompt is as large as the request, and is needed only while it is picked for.
-var renderBuffers = sync.Pool{New: func() any { return new([]byte) }}
+// ask renders a request: by our own rules to guess by, and as the engine does where that is known.
+func (p *Picker) ask(b *rendered, endpoint string, req *openai.Request, body []byte) router.Ask {
+	b.prompt = prompt.Render(b.prompt[:0], req.Op, req, body)
+	text, result := p.texts.render(b.text[:0], endpoint, req, body)
+	p.metrics.texts.WithLabelValues(endpoint, result).Inc()
+	if text != nil {
+		b.text = text
+	}
+	return router.Ask{Prompt: b.prompt, Text: text}
+}
+
+// rendered are buffers that are used again: a rendered prompt is as large as the request, and is needed only while it is
+// picked for.
+type rendered struct{ prompt, text []byte }
+
+var buffers = sync.Pool{New: func() any { return &rendered{prompt: []byte{}, text: []byte{}} }}
+
+// Indexes says how much is known of what the workers hold, by endpoint and address.
+func (p *Picker) Indexes() []Index { return p.texts.list() }
 
 // pick is Pick for a rendered prompt, and tells metrics and traces of it.
 func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, ask router.Ask) (choice router.Choice, err error) {
@@ -133,11 +159,15 @@ func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, ask r
 }
 
 func (p *Picker) choose(now time.Time, endpoint string, ask router.Ask) (router.Choice, error) {
-	p.mu.RLock()
-	r := p.routers[endpoint]
-	p.mu.RUnlock()
+	r := p.router(endpoint)
 	if r == nil { // the policy has only just named it, so no worker of it can be ready
 		return router.Choice{}, router.ErrNoWorker
 	}
 	return r.Pick(now, ask)
+}
+
+func (p *Picker) router(endpoint string) *router.Router {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.routers[endpoint]
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/openai"
-	"github.com/spokegate/spokegate/prompt"
 	"github.com/spokegate/spokegate/router"
 )
 
@@ -107,7 +106,11 @@ func (st *stream) pick(end ending) []*extprocv3.ProcessingResponse {
 	if st.picked {
 		return nil
 	}
-	choice, err := st.server.Picker.pick(st.traced, st.server.Now(), st.endpoint(), router.Ask{Prompt: st.text(), Subset: st.subset})
+	b := buffers.Get().(*rendered)
+	defer buffers.Put(b)
+	ask := st.ask(b)
+	ask.Subset = st.subset
+	choice, err := st.server.Picker.pick(st.traced, st.server.Now(), st.endpoint(), ask)
 	if err != nil {
 		return immediate(openai.Overloaded(err.Error(), time.Second), st.op())
 	}
@@ -134,18 +137,17 @@ func (st *stream) endpoint() string {
 	return envoy.EndpointOf(st.headers[envoy.EndpointHeader])
 }
 
-// text is what the prefix is searched by: the rendered prompt, or the body as it is where it is none of ours.
-func (st *stream) text() []byte {
+// ask is what the prefix is searched by: the rendered prompt, or the body as it is where it is none of ours.
+func (st *stream) ask(b *rendered) router.Ask {
 	body, err := openai.DecodeBody(st.headers["content-encoding"], st.body, st.server.BodyLimit)
 	if err != nil {
-		return st.body
+		return router.Ask{Prompt: st.body}
 	}
-	op := st.op()
-	req, err := openai.Scan(op, body)
+	req, err := openai.Scan(st.op(), body)
 	if err != nil {
-		return st.body
+		return router.Ask{Prompt: st.body}
 	}
-	return prompt.Render(nil, op, req, body)
+	return st.server.Picker.ask(b, st.endpoint(), req, body)
 }
 
 // served moves the booking to the worker that took the request, where a retry changed it.

@@ -1,0 +1,155 @@
+package epp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/router"
+)
+
+// Blocks is how the picker follows what workers hold.
+type Blocks struct {
+	// Dial makes a connection to where a worker announces its blocks, with the spoke's credentials. It does not wait for it.
+	Dial func(address string) (*grpc.ClientConn, error)
+	// Seed is that of the hashes, and a channel that is closed when it changes.
+	Seed func() (uint64, <-chan struct{})
+	Log  *slog.Logger
+}
+
+// How soon a worker is followed again: doubling.
+const (
+	followFirst = 100 * time.Millisecond
+	followMost  = 5 * time.Second
+)
+
+// followers are one for each worker that announces its blocks; each ends when its worker is gone, or another is there.
+type followers struct {
+	all     sync.WaitGroup
+	running map[string]*follower // by the worker's address
+}
+
+// follower follows one worker.
+type follower struct {
+	p      *Picker
+	worker fleet.Worker
+	router *router.Router
+	cancel context.CancelFunc
+}
+
+// same says that the follower of one is that of the other.
+func same(a, b fleet.Worker) bool {
+	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.BlocksAddr == b.BlocksAddr
+}
+
+// set follows these workers and no other.
+func (fs *followers) set(ctx context.Context, p *Picker, workers []fleet.Worker) {
+	if p.Blocks == nil {
+		return
+	}
+	next := map[string]*follower{}
+	for _, w := range workers {
+		r := p.router(w.Endpoint)
+		if w.BlocksAddr == "" || r == nil {
+			continue
+		}
+		if f := fs.running[w.Addr]; f != nil && same(f.worker, w) && f.router == r {
+			next[w.Addr] = f
+			delete(fs.running, w.Addr)
+			continue
+		}
+		f := &follower{p: p, worker: w, router: r}
+		var own context.Context
+		own, f.cancel = context.WithCancel(ctx)
+		next[w.Addr] = f
+		fs.all.Go(func() { f.run(own) })
+	}
+	for _, f := range fs.running {
+		f.cancel()
+	}
+	fs.running = next
+}
+
+func (fs *followers) stop() {
+	for _, f := range fs.running {
+		f.cancel()
+	}
+	fs.all.Wait()
+}
+
+// run follows again and again until ctx ends.
+func (f *follower) run(ctx context.Context) {
+	defer f.p.texts.leave(f.worker)
+	conn, err := f.p.Blocks.Dial(f.worker.BlocksAddr)
+	if err != nil {
+		f.p.texts.say(f.worker, "cannot be followed: "+err.Error())
+		return
+	}
+	defer conn.Close()
+	wait := followFirst
+	for ctx.Err() == nil {
+		took, err := f.session(ctx, workerv1.NewBlocksClient(conn))
+		if took {
+			wait = followFirst
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errRanks):
+			wait = followMost
+		case errors.Is(err, errReseeded):
+			continue
+		}
+		f.p.texts.say(f.worker, "cannot be followed: "+status.Convert(err).Message())
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		wait = min(2*wait, followMost)
+	}
+}
+
+var errReseeded = errors.New("the spoke has another seed")
+
+// session is one stream. took says that the worker told something.
+func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (took bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	seed, reseeded := f.p.Blocks.Seed()
+	go func() {
+		select {
+		case <-reseeded:
+			cancel(errReseeded)
+		case <-ctx.Done():
+		}
+	}()
+	stream, err := c.Follow(ctx, &workerv1.FollowRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return false, err
+	}
+	in := &intake{
+		open:    func() *router.Feed { return f.router.Announced(f.worker.Addr, seed) },
+		profile: func(p *workerv1.Profile) { f.p.texts.profile(f.worker, p) },
+	}
+	defer in.close()
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			if cause := context.Cause(ctx); errors.Is(cause, errReseeded) {
+				err = cause
+			}
+			return took, err
+		}
+		took = true
+		if err := in.take(m); err != nil {
+			return took, err
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package epp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/zeebo/xxh3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/router"
+)
+
+// shim announces what the test says: it stands for a worker, for no real one makes these mistakes.
+type shim struct {
+	workerv1.UnimplementedBlocksServer
+	said chan *workerv1.FollowResponse
+	came chan struct{} // a picker asks for all
+}
+
+func (s *shim) Follow(_ *workerv1.FollowRequest, stream workerv1.Blocks_FollowServer) error {
+	select {
+	case s.came <- struct{}{}:
+	case <-stream.Context().Done():
+		return nil
+	}
+	for {
+		select {
+		case m := <-s.said:
+			if m == nil {
+				return nil
+			}
+			if err := stream.Send(m); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// following is a picker that follows shims, one a worker.
+type following struct {
+	*testing.T
+	*Picker
+	fleet *fleet.Fleet
+	shims []*shim
+
+	mu     sync.Mutex
+	seed   uint64
+	reseed chan struct{}
+}
+
+func follow(t *testing.T, addrs ...string) *following {
+	f := &following{T: t, seed: 7, reseed: make(chan struct{}), fleet: fleet.New()}
+	listeners := map[string]*bufconn.Listener{}
+	for i, addr := range addrs {
+		blocks := fmt.Sprintf("10.1.0.%d:1", i+1)
+		if _, err := f.fleet.Join(fleet.Worker{Name: fmt.Sprintf("w%d", i), Endpoint: "large", Addr: addr, Epoch: "1", State: fleet.Ready, BlocksAddr: blocks}); err != nil {
+			t.Fatal(err)
+		}
+		s, lis, g := &shim{said: make(chan *workerv1.FollowResponse), came: make(chan struct{})}, bufconn.Listen(1<<20), grpc.NewServer()
+		workerv1.RegisterBlocksServer(g, s)
+		f.shims, listeners[blocks] = append(f.shims, s), lis
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = g.Serve(lis) })
+		t.Cleanup(func() { g.Stop(); serving.Wait() })
+	}
+	acknowledged(f.fleet, "large")
+	f.Picker = New(Config{Fleet: f.fleet, Policy: naming(t, "large"), Registerer: prometheus.NewRegistry(), Blocks: &Blocks{
+		Log: slog.New(slog.DiscardHandler),
+		Seed: func() (uint64, <-chan struct{}) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.seed, f.reseed
+		},
+		Dial: func(address string) (*grpc.ClientConn, error) {
+			return grpc.NewClient("passthrough:///b", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listeners[address].Dial() }))
+		},
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = f.Picker.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return f
+}
+
+func (f *following) tell(shim int, all ...*workerv1.FollowResponse) {
+	f.Helper()
+	for _, m := range all {
+		select {
+		case f.shims[shim].said <- m:
+		case <-time.After(time.Minute):
+			f.Fatal("nobody follows")
+		}
+	}
+}
+
+func (f *following) asked(shim int) {
+	f.Helper()
+	select {
+	case <-f.shims[shim].came:
+	case <-time.After(time.Minute):
+		f.Fatal("nobody asks for all of it")
+	}
+}
+
+// until waits for a state of the indexes.
+func (f *following) until(want string) {
+	f.Helper()
+	var got string
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		var all []string
+		for _, i := range f.Indexes() {
+			all = append(all, fmt.Sprintf("%s %v %s", i.Addr, i.Exact, i.Reason))
+		}
+		if got = strings.Join(all, "; "); got == want {
+			return
+		}
+	}
+	f.Fatalf("%q, want %q", got, want)
+}
+
+// held waits until a prompt is announced by so many blocks where it is sent.
+func (f *following) held(blocks int, addr string) {
+	f.Helper()
+	req, body := chat(f.T, "hello")
+	var c router.Choice
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		var err error
+		if c, err = f.Pick(f.T.Context(), time.Now(), "large", req, body); err != nil {
+			f.Fatal(err)
+		}
+		c.Booking.Release()
+		if c.Held.Blocks == blocks && (addr == "" || c.Addrs[0] == addr) {
+			return
+		}
+	}
+	f.Fatalf("%+v, want %d blocks at %s", c.Held, blocks, addr)
+}
+
+const template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+func profile(mode workerv1.Profile_Mode, template string) *workerv1.FollowResponse {
+	return &workerv1.FollowResponse{Epoch: "1", Message: &workerv1.FollowResponse_Profile{
+		Profile: &workerv1.Profile{Mode: mode, ChatTemplate: template, Reason: "no events"}}}
+}
+
+// pieces are the blocks of what chat renders to, "<user>hello", with keys whose low halves count from 1.
+func pieces(seed uint64) (all []*workerv1.Block) {
+	for i, s := range []string{"<user>", "hel", "lo"} {
+		b := &workerv1.Block{Key: 1<<32 | uint64(i+1), Length: uint32(len(s)), Hash: xxh3.HashStringSeed(s, seed), Tier: workerv1.Tier_TIER_DEVICE}
+		if i > 0 {
+			b.Parent = all[i-1].Key
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+func snapshot(first, last bool, blocks ...*workerv1.Block) *workerv1.FollowResponse {
+	return &workerv1.FollowResponse{Epoch: "1", Sequence: 4, Message: &workerv1.FollowResponse_Snapshot{
+		Snapshot: &workerv1.Snapshot{First: first, Last: last, Blocks: blocks}}}
+}
+
+func changes(sequence uint64, all ...*workerv1.Change) *workerv1.FollowResponse {
+	return &workerv1.FollowResponse{Epoch: "1", Sequence: sequence, Message: &workerv1.FollowResponse_Changes{Changes: &workerv1.Changes{Changes: all}}}
+}
+
+func stored(b *workerv1.Block) *workerv1.Change {
+	return &workerv1.Change{Change: &workerv1.Change_Stored{Stored: b}}
+}
+
+func removed(b *workerv1.Block) *workerv1.Change {
+	return &workerv1.Change{Change: &workerv1.Change_Removed{Removed: &workerv1.Removed{Key: b.Key, Tier: b.Tier}}}
+}
+
+func TestWhatWorkersAnnounceDecides(t *testing.T) {
+	const a, b = "10.0.0.1:1", "10.0.0.2:1"
+	f := follow(t, a, b)
+	f.asked(0)
+	f.asked(1)
+	p := pieces(7)
+	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, false, p[0]), snapshot(false, true, p[1]))
+	f.held(2, a)
+	f.until(a + " true ")
+	f.tell(0, changes(5, stored(p[2]), removed(p[2])), changes(6, stored(p[2])))
+	f.held(3, a)
+	f.tell(1, profile(workerv1.Profile_MODE_PREDICTIVE, ""))
+	f.until(a + " true ; " + b + " false no events")
+	f.tell(1, profile(workerv1.Profile_MODE_INDEXED, "other"))
+	f.until(a + " true ; " + b + " false its tokenizer or chat template is another than that of the endpoint's other workers")
+	f.tell(0, changes(7, &workerv1.Change{Change: &workerv1.Change_Cleared{Cleared: &workerv1.Cleared{}}}))
+	f.held(0, "")
+	f.tell(0, profile(workerv1.Profile_MODE_PREDICTIVE, ""))
+	f.until(a + " false no events; " + b + " false its tokenizer or chat template is another than that of the endpoint's other workers")
+}
+
+// TestAGapIsAskedAgain: nothing is believed behind a change that is missing, a parent that is unknown, or another rank.
+func TestAGapIsAskedAgain(t *testing.T) {
+	const a = "10.0.0.1:1"
+	f := follow(t, a)
+	p := pieces(7)
+	f.asked(0)
+	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, p[0]))
+	f.held(1, a)
+	f.tell(0, changes(6, stored(p[1])))
+	f.until(a + " false cannot be followed: the announcement has a gap")
+	f.asked(0)
+	f.held(0, "")
+	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, p[1]))
+	f.until(a + " false cannot be followed: the announcement has a gap: 1 of 1 blocks have no place")
+	f.asked(0)
+	f.tell(0, changes(5)) // before any snapshot
+	f.until(a + " false cannot be followed: the announcement has a gap")
+	f.asked(0)
+	f.tell(0, snapshot(true, true, &workerv1.Block{Key: 1, Rank: 1}))
+	f.until(a + " false cannot be followed: its data-parallel ranks are not told apart yet")
+	f.asked(0)
+	f.tell(0, nil) // it ends the stream
+	f.until(a + " false cannot be followed: EOF")
+	f.asked(0)
+	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, p...))
+	f.held(3, a)
+	f.until(a + " true ")
+}
+
+func TestAnotherSeedBeginsAnew(t *testing.T) {
+	const a = "10.0.0.1:1"
+	f := follow(t, a)
+	f.asked(0)
+	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, pieces(7)...))
+	f.held(3, a)
+	f.mu.Lock()
+	old := f.reseed
+	f.seed, f.reseed = 8, make(chan struct{})
+	close(old)
+	f.mu.Unlock()
+	f.asked(0)
+	f.held(0, "")
+	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, pieces(8)...))
+	f.held(3, a)
+}

@@ -1,0 +1,164 @@
+package epp
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/prompt/text"
+)
+
+// Index is how much is known of what a worker holds.
+type Index struct {
+	Endpoint, Addr string
+	// Exact: it announces its blocks, and prompts of its model can be rendered. Otherwise what it holds is guessed, and Reason
+	// says why.
+	Exact  bool
+	Reason string
+}
+
+// texts are the models' renderers, by endpoint, as its workers announce them.
+type texts struct {
+	log *slog.Logger
+
+	mu      sync.RWMutex
+	models  map[string]*model // by endpoint
+	workers map[string]*told  // by address
+}
+
+// model of an endpoint. Its workers have one and the same: the first to tell says which.
+type model struct {
+	profile *workerv1.Profile
+	text    *text.Model
+	users   int
+}
+
+// told is what one worker said last.
+type told struct {
+	worker fleet.Worker
+	of     *model // nil: what it holds is guessed
+	reason string
+}
+
+func newTexts(log *slog.Logger) *texts {
+	return &texts{log: log, models: map[string]*model{}, workers: map[string]*told{}}
+}
+
+// profile takes a worker's word.
+func (t *texts) profile(w fleet.Worker, p *workerv1.Profile) {
+	if p.Mode != workerv1.Profile_MODE_INDEXED {
+		t.say(w, cmp.Or(p.Reason, "it announces no blocks"))
+		return
+	}
+	// What of it shapes the text.
+	shape := proto.Clone(p).(*workerv1.Profile)
+	shape.Mode, shape.Reason, shape.BlockSize = 0, "", 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(w.Addr)
+	m := t.models[w.Endpoint]
+	if m == nil {
+		renderer, err := text.New(shape)
+		if err != nil {
+			t.set(w, nil, err.Error())
+			return
+		}
+		m = &model{profile: shape, text: renderer}
+		t.models[w.Endpoint] = m
+	}
+	if !proto.Equal(m.profile, shape) {
+		t.set(w, nil, "its tokenizer or chat template is another than that of the endpoint's other workers")
+		return
+	}
+	m.users++
+	t.set(w, m, "")
+}
+
+// say notes why what a worker holds is guessed.
+func (t *texts) say(w fleet.Worker, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if before := t.workers[w.Addr]; before != nil && before.of == nil && before.reason == reason {
+		return
+	}
+	t.drop(w.Addr)
+	t.set(w, nil, reason)
+}
+
+// leave forgets a worker.
+func (t *texts) leave(w fleet.Worker) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k := t.workers[w.Addr]; k != nil && same(k.worker, w) {
+		t.drop(w.Addr)
+		delete(t.workers, w.Addr)
+	}
+}
+
+func (t *texts) set(w fleet.Worker, m *model, reason string) {
+	t.workers[w.Addr] = &told{w, m, reason}
+	if m != nil {
+		t.log.Info("what the worker holds is known", "worker", w.Name, "endpoint", w.Endpoint)
+	} else {
+		t.log.Warn("what the worker holds is guessed", "worker", w.Name, "endpoint", w.Endpoint, "reason", reason)
+	}
+}
+
+func (t *texts) drop(addr string) {
+	k := t.workers[addr]
+	if k == nil || k.of == nil {
+		return
+	}
+	if k.of.users--; k.of.users == 0 {
+		delete(t.models, k.worker.Endpoint)
+	}
+	k.of = nil
+}
+
+// render appends the text of a request to dst; result says what became of it: "rendered", "unknown" where no worker of the
+// endpoint announces its blocks, or why it has none.
+func (t *texts) render(dst []byte, endpoint string, req *openai.Request, body []byte) (out []byte, result string) {
+	t.mu.RLock()
+	m := t.models[endpoint]
+	t.mu.RUnlock()
+	if m == nil {
+		return nil, "unknown"
+	}
+	if _, salted := req.Get("cache_salt"); salted {
+		return nil, "salt"
+	}
+	out, err := m.text.Render(dst, req, body)
+	switch {
+	case err == nil:
+		return out, "rendered"
+	case errors.Is(err, text.ErrParts):
+		return nil, "parts"
+	case errors.Is(err, text.ErrTemplate):
+		return nil, "template"
+	case errors.Is(err, text.ErrPrompt):
+		return nil, "prompt"
+	}
+	return nil, "operation"
+}
+
+// list is how the workers stand, by endpoint and address.
+func (t *texts) list() []Index {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var all []Index
+	for addr, k := range t.workers {
+		all = append(all, Index{Endpoint: k.worker.Endpoint, Addr: addr, Exact: k.of != nil, Reason: k.reason})
+	}
+	slices.SortFunc(all, func(a, b Index) int {
+		return cmp.Or(strings.Compare(a.Endpoint, b.Endpoint), strings.Compare(a.Addr, b.Addr))
+	})
+	return all
+}
