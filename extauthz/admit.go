@@ -71,7 +71,7 @@ func (s *Server) admit(ctx context.Context, q question) answer {
 	if refusal = q.checkType(); refusal != nil {
 		return c.refused(refusal)
 	}
-	body, done, refusal := s.decode(ctx, q)
+	body, done, refusal := s.decoder.Decode(ctx, q.contentEncoding, q.body)
 	defer done()
 	if refusal != nil {
 		return c.refused(refusal)

@@ -3,12 +3,12 @@ package extauthz
 import (
 	"context"
 	"fmt"
-	"math/bits"
-	"sync"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+
+	"github.com/spokegate/spokegate/wire"
 )
 
 // Request is one CheckRequest of Envoy's as it came over the wire. Protobuf's own reading copies the body and every header;
@@ -30,7 +30,7 @@ func (r *Request) Free() {
 // single one stays where it is.
 func (r *Request) FromWire(data mem.BufferSlice) error {
 	r.Free()
-	message := data.MaterializeToBuffer(&buffers)
+	message := data.MaterializeToBuffer(&wire.Buffers)
 	q, err := parse(message.ReadOnlyData())
 	if err != nil {
 		message.Free()
@@ -39,25 +39,6 @@ func (r *Request) FromWire(data mem.BufferSlice) error {
 	r.question, r.message = q, message
 	return nil
 }
-
-// pool lends bytes by powers of two. gRPC's own clears each buffer whole, 1 MiB for a request of 330 KB.
-type pool [bits.UintSize]sync.Pool
-
-var buffers pool
-
-// Get lends n bytes, in which anything may stand.
-func (p *pool) Get(n int) *[]byte {
-	class := bits.Len(uint(max(n, 1) - 1)) // 1<<class bytes are enough
-	if b, ok := p[class].Get().(*[]byte); ok {
-		*b = (*b)[:n]
-		return b
-	}
-	b := make([]byte, n, 1<<class)
-	return &b
-}
-
-// Put takes back what Get lent.
-func (p *pool) Put(b *[]byte) { p[bits.Len(uint(cap(*b))-1)].Put(b) }
 
 // Register adds the service to a gRPC server, which must have wire.Option: without it, every check is refused.
 func (s *Server) Register(g *grpc.Server) {

@@ -61,12 +61,12 @@ type Server struct {
 	Config
 	metrics *metrics
 	guesses *guesses
-	large   chan struct{} // one for each body that has a place, see decode
+	decoder *openai.Decoder
 }
 
 // New makes the service.
 func New(c Config) *Server {
-	return &Server{Config: c, metrics: newMetrics(c.Registerer), guesses: newGuesses(), large: make(chan struct{}, largePlaces)}
+	return &Server{Config: c, metrics: newMetrics(c.Registerer), guesses: newGuesses(), decoder: openai.NewDecoder(c.BodyLimit)}
 }
 
 // Check answers one request. Envoy asks on headers alone where the body is large, and then with the body: which of the

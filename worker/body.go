@@ -3,42 +3,12 @@ package worker
 import (
 	"errors"
 	"io"
-	"math/bits"
 	"slices"
 	"sync"
 
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/wire"
 )
-
-// Rooms for bodies come in powers of two between these, and are used again. A smaller one is not worth it, a larger one is
-// too rare to be kept.
-const (
-	leastRoom = 14 // 16 KiB
-	mostRoom  = 22 // 4 MiB
-)
-
-var rooms [mostRoom + 1]sync.Pool // of *[]byte with that capacity
-
-// room is n bytes with anything in them.
-func room(n int) *[]byte {
-	class := bits.Len(uint(max(n, 1) - 1))
-	if class < leastRoom || class > mostRoom {
-		b := make([]byte, n)
-		return &b
-	}
-	if b, ok := rooms[class].Get().(*[]byte); ok {
-		*b = (*b)[:n]
-		return b
-	}
-	b := make([]byte, n, 1<<class)
-	return &b
-}
-
-func giveRoom(b *[]byte) {
-	if class := bits.Len(uint(cap(*b))) - 1; class >= leastRoom && class <= mostRoom && cap(*b) == 1<<class {
-		rooms[class].Put(b)
-	}
-}
 
 // edit puts other bytes in the place of some of a body.
 type edit struct {
@@ -100,7 +70,7 @@ func (b *body) done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.users--; b.users == 0 {
-		giveRoom(b.room)
+		wire.Buffers.Put(b.room)
 		b.room = nil
 	}
 }

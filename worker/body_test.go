@@ -16,6 +16,7 @@ import (
 	"testing/iotest"
 
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/wire"
 )
 
 // Whatever the edits and however it is read: the bytes are those of the oracle, which copies.
@@ -66,7 +67,7 @@ func (g latch) Write(p []byte) (int, error) {
 
 // The room is given back when the last that could read it is done, also when a reader is closed while it is being read.
 func TestRoomIsGivenBackLast(t *testing.T) {
-	sent := room(1 << leastRoom)
+	sent := wire.Buffers.Get(1 << 14)
 	b := newBody(sent)
 	r, second := b.edited().open(), b.edited().open()
 	b.done()
@@ -89,23 +90,6 @@ func TestRoomIsGivenBackLast(t *testing.T) {
 	}
 	if _, err := r.WriteTo(io.Discard); !errors.Is(err, errBodyClosed) {
 		t.Errorf("written after the end: %v", err)
-	}
-}
-
-func TestRooms(t *testing.T) {
-	for _, n := range []int{0, 1, 1 << 10, 1<<14 - 1, 1 << 14, 1<<14 + 1, 330_000, 1 << 22, 1<<22 + 1} {
-		for range 3 {
-			b := room(n)
-			if len(*b) != n {
-				t.Fatalf("room for %d has %d bytes", n, len(*b))
-			}
-			giveRoom(b)
-		}
-	}
-	foreign := make([]byte, 100_000)
-	giveRoom(&foreign) // has no class: it is not kept
-	if b := room(100_000); cap(*b) != 1<<17 {
-		t.Errorf("a room of %d bytes", cap(*b))
 	}
 }
 
@@ -135,7 +119,7 @@ func TestBodiesOfAllSizes(t *testing.T) {
 		for i, n := range []int{1, 1 << 10, 8 << 10, 8<<10 + 1, 330_000, 3 << 20} {
 			all.Go(func() {
 				for round := range 3 {
-					sent := room(n)
+					sent := wire.Buffers.Get(n)
 					for j := range *sent {
 						(*sent)[j] = byte('a' + (i+j+round)%26)
 					}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/wire"
 )
 
 // read takes the whole body in, up to the deadline that the connection has. err: the client has left.
@@ -30,24 +31,26 @@ func (a *attempt) read(rw http.ResponseWriter, r *http.Request) (refused *openai
 	}
 	a.received = int64(len(*sent))
 	if encoding != "" {
-		sent, refused = plain(encoding, sent, a.w.cfg.MaxBody)
+		sent, refused = a.plain(encoding, sent)
 	}
 	if refused == nil {
 		refused = a.prepare(sent)
 	}
 	if refused != nil {
-		giveRoom(sent)
+		wire.Buffers.Put(sent)
 	}
 	return refused, nil
 }
 
-// plain takes the encoding off, as the door has done to judge the body: engines do not, or not alike.
-func plain(encoding string, sent *[]byte, most int64) (*[]byte, *openai.Error) {
-	decoded, refused := openai.DecodeBody(encoding, *sent, most)
+// plain takes the encoding off, as the door has done to judge the body: engines do not, or not alike. Like there, few large
+// ones unfold at one time.
+func (a *attempt) plain(encoding string, sent *[]byte) (*[]byte, *openai.Error) {
+	decoded, done, refused := a.w.decoder.Decode(a.ctx, encoding, *sent)
+	defer done()
 	if refused != nil || len(decoded) > 0 && &decoded[0] == &(*sent)[0] { // there was nothing to take off
 		return sent, refused
 	}
-	giveRoom(sent)
+	wire.Buffers.Put(sent)
 	return &decoded, nil
 }
 
@@ -80,9 +83,9 @@ func readAll(r io.Reader, length int64) (*[]byte, error) {
 		all, err := io.ReadAll(r)
 		return &all, err
 	}
-	body := room(int(length))
+	body := wire.Buffers.Get(int(length))
 	if _, err := io.ReadFull(r, *body); err != nil {
-		giveRoom(body)
+		wire.Buffers.Put(body)
 		return nil, err
 	}
 	return body, nil

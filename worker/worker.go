@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/openai"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
@@ -32,6 +33,7 @@ type Worker struct {
 	base      *url.URL
 	transport http.RoundTripper
 	peers     *http.Transport // to other workers
+	decoder   *openai.Decoder
 	verifier  *identity.Verifier
 	keys      *keys
 	joined    doorNames
@@ -49,7 +51,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, log: cfg.Log.With("worker", cfg.Name), base: cfg.Engine.Base(), transport: cfg.Engine.Transport(), peers: cfg.newPeers(),
+		cfg: cfg, log: cfg.Log.With("worker", cfg.Name), base: cfg.Engine.Base(), transport: cfg.Engine.Transport(), peers: cfg.newPeers(), decoder: openai.NewDecoder(cfg.MaxBody),
 		verifier: identity.NewVerifier(cfg.Endpoint), states: newStates(), running: newRunning(),
 	}
 	w.seeds = newSeeds(w.log)
