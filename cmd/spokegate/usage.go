@@ -23,7 +23,7 @@ func runUsage(ctx context.Context, args []string) error {
 func tailUsage(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("usage tail", flag.ContinueOnError)
 	dir := dirFlag(f, "the `folder` that `spokegate up` keeps its files in")
-	kind := f.String("kind", usage.KindUsage, "usage, admitted, served or all")
+	kind := f.String("kind", usage.KindUsage, kindHelp)
 	follow := f.Bool("follow", true, "go on until interrupted; -follow=false stops at the last record")
 	if err := parse(f, args); err != nil {
 		return err
