@@ -84,7 +84,7 @@ generate: ## Go code from api/*.proto.
 	@GOBIN=$(abspath $(TOOLS)/bin) go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 	@PATH=$(abspath $(TOOLS)/bin):$$PATH $(TOOLS)/bin/buf generate
 
-bench: build envoy redis ## Every benchmark, in under 10 minutes: a table, and bench.json.
+bench: build envoy redis kafka ## Every benchmark, in under 10 minutes: a table, and bench.json.
 	@go run ./test/bench $(ARGS)
 
 load: build envoy ## 1,500 streams at once, and 300 requests a second for a minute: nothing lost, nothing kept.

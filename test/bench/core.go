@@ -28,7 +28,7 @@ func core(ctx context.Context, o options) error {
 
 // beside measures the door beside plain Envoy.
 func beside(ctx context.Context, o options) (all []figure, err error) {
-	if !o.wants("door.memory_stream") && !slices.ContainsFunc((&site{}).comparisons(), func(c comparison) bool { return o.wants(c.names...) }) {
+	if !o.wants("door.memory_stream", "door.memory_10k") && !slices.ContainsFunc((&site{}).comparisons(), func(c comparison) bool { return o.wants(c.names...) }) {
 		return nil, nil
 	}
 	progress("starting a door, two Envoys and a shim")
@@ -39,6 +39,13 @@ func beside(ctx context.Context, o options) (all []figure, err error) {
 	defer s.close()
 	if o.wants("door.memory_stream") { // first, while no earlier load has left room in the heaps
 		f, err := s.memory(ctx, 1000)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, f...)
+	}
+	if o.wants("door.memory_10k") {
+		f, err := s.meterMemory(ctx, 10_000)
 		if err != nil {
 			return nil, err
 		}
@@ -85,6 +92,11 @@ func (s *site) comparisons() []comparison {
 			func(p, d []result) []figure {
 				return append([]figure{compared("door.stream_chunk", "µs/chunk", plainNote+", 200 streams at full speed", each(d, chunkOf), each(p, chunkOf))},
 					costs("chunk", "µs/chunk", 1000./100, p, d)...)
+			}},
+		{[]string{"door.stream_chunk_500"}, // as above, with little of what a stream's opening costs
+			work{name: "200 streams of 500 chunks at full speed", requests: streams, conns: 200, chunks: 500},
+			func(p, d []result) []figure {
+				return []figure{compared("door.stream_chunk_500", "µs/chunk", plainNote+", streams of 500 chunks, not 100", each(d, chunkOf), each(p, chunkOf))}
 			}},
 		{[]string{"door.stream_delay", "door.stream_delay_p99"},
 			work{name: "200 streams, a chunk every 50 ms", requests: streams, conns: 200, chunks: 20, pace: 50 * time.Millisecond},

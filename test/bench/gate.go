@@ -122,10 +122,14 @@ type asking struct {
 }
 
 func newCheck(key, id string, body []byte) (asking, error) {
+	return newAsking(id, checkMessage(key, id, body))
+}
+
+func checkMessage(key, id string, body []byte) *authv3.CheckRequest {
 	http := &authv3.AttributeContext_HttpRequest{Method: "POST", Path: "/v1/chat/completions", Host: "bench", RawBody: body,
 		Headers: map[string]string{"authorization": "Bearer " + key, "content-type": "application/json", "content-length": fmt.Sprint(len(body)),
 			":method": "POST", ":path": "/v1/chat/completions", ":authority": "bench", "user-agent": "bench", "x-forwarded-proto": "http", "x-request-id": id}}
-	return newAsking(id, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: http}}})
+	return &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: http}}}
 }
 
 func newAsking(id string, m proto.Message) (asking, error) {

@@ -59,11 +59,20 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		}
 		all = append(all, fs...)
 	}
-	if !o.wants("worker.proxy", "worker.chunk") {
-		return all, nil
+	for _, m := range []struct {
+		name    string
+		measure func(context.Context, options) ([]figure, error)
+	}{{"usage.journal usage.journal_p99", journal}, {"usage.ship", ship}, {"worker.proxy worker.chunk", proxies}, {"worker.events", events}} {
+		if !o.wants(m.name) {
+			continue
+		}
+		fs, err := m.measure(ctx, o)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.name, err)
+		}
+		all = append(all, fs...)
 	}
-	f, err := proxies(ctx, o)
-	return append(all, f...), err
+	return all, nil
 }
 
 // measure runs ours and the baseline in turn.

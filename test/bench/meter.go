@@ -88,7 +88,9 @@ func (o *observed) RecvMsg(m any) error {
 }
 
 // newHead tells the meter whose response begins.
-func newHead(id string) (asking, error) {
+func newHead(id string) (asking, error) { return newAsking(id, headMessage(id)) }
+
+func headMessage(id string) *extprocv3.ProcessingRequest {
 	of := map[string]*structpb.Value{}
 	for name, value := range map[string]string{envoy.IDAttribute: id, envoy.PathAttribute: "/v1/chat/completions",
 		envoy.ClusterAttribute: envoy.ClusterName("bench"), envoy.UpstreamAttribute: "10.0.0.1:8000"} {
@@ -96,14 +98,18 @@ func newHead(id string) (asking, error) {
 	}
 	headers := &corev3.HeaderMap{Headers: []*corev3.HeaderValue{
 		{Key: ":status", RawValue: []byte("200")}, {Key: "content-type", RawValue: []byte(openai.EventStream)}}}
-	return newAsking(id, &extprocv3.ProcessingRequest{
+	return &extprocv3.ProcessingRequest{
 		ObservabilityMode: true, Attributes: map[string]*structpb.Struct{envoy.AttributesKey: {Fields: of}},
 		Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headers}},
-	})
+	}
 }
 
 func newBody(text string, end bool) (mem.BufferSlice, error) {
-	b, err := proto.Marshal(&extprocv3.ProcessingRequest{ObservabilityMode: true, Request: &extprocv3.ProcessingRequest_ResponseBody{
-		ResponseBody: &extprocv3.HttpBody{Body: []byte(text), EndOfStream: end}}})
+	b, err := proto.Marshal(bodyMessage(text, end))
 	return mem.BufferSlice{mem.SliceBuffer(b)}, err
+}
+
+func bodyMessage(text string, end bool) *extprocv3.ProcessingRequest {
+	return &extprocv3.ProcessingRequest{ObservabilityMode: true, Request: &extprocv3.ProcessingRequest_ResponseBody{
+		ResponseBody: &extprocv3.HttpBody{Body: []byte(text), EndOfStream: end}}}
 }
