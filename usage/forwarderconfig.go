@@ -67,7 +67,7 @@ func (c ForwarderConfig) withDefaults() ForwarderConfig {
 	setDefault(&c.tidy, 250*time.Millisecond)
 	setDefault(&c.wait, 100*time.Millisecond)
 	setDefault(&c.waitMax, 5*time.Second)
-	setDefault(&c.chunkBytes, 1<<20)
+	setDefault(&c.chunkBytes, 4<<20)
 	setDefault(&c.requestBytes, maxRequest)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
