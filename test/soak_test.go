@@ -50,7 +50,11 @@ func startSoak(u *up, seed uint64) *soak {
 				s.mu.Lock()
 				s.tallies = append(s.tallies, x)
 				s.mu.Unlock()
-				pause(ctx, time.Duration(5+r.IntN(40))*time.Millisecond)
+				wait := time.Duration(5+r.IntN(40)) * time.Millisecond
+				if x.verdict == refused || x.verdict == cutOff {
+					wait *= 10
+				}
+				pause(ctx, wait)
 			}
 		})
 	}
@@ -162,6 +166,11 @@ func (x *tally) count(body []byte) {
 				if n, is := u[name].(float64); is {
 					*to = int64(n)
 				}
+			}
+			if n, is := u["input_tokens"].(float64); is && x.operation == "messages" { // which are those that were not in the cache
+				found, _ := u["cache_read_input_tokens"].(float64)
+				made, _ := u["cache_creation_input_tokens"].(float64)
+				x.prompt = int64(n + found + made)
 			}
 		}
 	}

@@ -126,7 +126,7 @@ func (w *world) write(source string, r *usagev1.Record) {
 // live runs n requests to their ends.
 func (w *world) live(n int) *world {
 	for w.n < n || len(w.open) > 0 {
-		w.now = w.now.Add(time.Duration(w.rand.IntN(2000)) * time.Millisecond)
+		w.now = w.now.Add(time.Duration(w.rand.IntN(8000)) * time.Millisecond)
 		switch {
 		case w.n < n && (len(w.open) == 0 || len(w.open) < 50 && w.rand.IntN(2) == 0):
 			w.admit()
