@@ -12,7 +12,7 @@ import (
 )
 
 func runUsage(ctx context.Context, args []string) error {
-	sub, rest, err := pickSub("usage", args, map[string]role{"tail": tailUsage, "export": exportUsage, "reconcile": reconcileUsage, "ledger": ledgerUsage})
+	sub, rest, err := pickSub("usage", args, map[string]role{"tail": tailUsage, "export": exportUsage, "reconcile": reconcileUsage, "keys": keysUsage, "ledger": ledgerUsage})
 	if err != nil {
 		return err
 	}
