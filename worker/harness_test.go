@@ -30,6 +30,12 @@ func TestMain(m *testing.M) {
 		childSim()
 	case "shim":
 		childShim()
+	case "guard":
+		childGuard()
+	case "engine":
+		childEngine()
+	case "launch-shim":
+		childLaunchShim()
 	default:
 		goleak.VerifyTestMain(m)
 	}
@@ -160,6 +166,14 @@ func newShim(t *testing.T, base string, change func(*Config)) *shim {
 // newShimAt is newShim at a door that may have others.
 func newShimAt(t *testing.T, door *fakeDoor, base string, change func(*Config)) *shim {
 	t.Helper()
+	s := startShim(t, door, base, change)
+	eventually(t, "ready at the door", func() bool { return strings.HasSuffix(s.door.states(), "ready") && len(s.Status().Doors) > 0 })
+	return s
+}
+
+// startShim is newShimAt before an engine that may not become ready.
+func startShim(t *testing.T, door *fakeDoor, base string, change func(*Config)) *shim {
+	t.Helper()
 	s := &shim{door: door, journal: &journal{}, done: make(chan error, 1),
 		client: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
 	cfg := Config{Name: "w1", Spoke: "here", Endpoint: "large", Listen: "127.0.0.1:0", Doors: []string{s.door.target},
@@ -179,7 +193,6 @@ func newShimAt(t *testing.T, door *fakeDoor, base string, change func(*Config)) 
 	s.stop = stop
 	go func() { s.done <- s.Run(ctx) }()
 	t.Cleanup(func() { s.end(t) })
-	eventually(t, "ready at the door", func() bool { return strings.HasSuffix(s.door.states(), "ready") && len(s.Status().Doors) > 0 })
 	return s
 }
 

@@ -25,6 +25,8 @@ type Watch struct {
 	Journal time.Duration
 	// GPU is the URL of a DCGM exporter's metrics; nil: none.
 	GPU *url.URL
+
+	again time.Duration // between probes that are not answered; for tests, 0: probeAgain
 }
 
 func (w *Watch) setDefaults() {
@@ -34,6 +36,7 @@ func (w *Watch) setDefaults() {
 	}
 	setDefault(&w.Hung, time.Minute)
 	setDefault(&w.Journal, time.Minute)
+	setDefault(&w.again, probeAgain)
 }
 
 // probeFails in a row make an engine failed, probeAgain apart.
@@ -203,7 +206,7 @@ func (m *monitor) probeDue(now time.Time) bool {
 	case m.proved:
 		return false
 	case m.phase != trusted || m.fails > 0:
-		return since >= probeAgain
+		return since >= m.watch.again
 	case m.states.count() > 0:
 		return min(since, m.quiet(now)) >= m.watch.Hung
 	default:

@@ -144,7 +144,7 @@ func (r *aRun) live(ctx context.Context) Life {
 	}
 	described.Epoch = r.life.Epoch
 	r.life.State, r.life.Reason, r.life.Description = workerv1.State_STATE_READY, "", described
-	r.log.Info("engine ready", "epoch", described.Epoch)
+	r.log.Info("engine is up", "epoch", described.Epoch, "block_size", described.BlockSize, "blocks", described.Blocks)
 	r.tell(r.life)
 	return r.watch(ctx)
 }
