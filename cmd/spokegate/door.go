@@ -17,18 +17,18 @@ import (
 
 // doorFlags are a door's whole configuration.
 type doorFlags struct {
-	name, spoke   string
-	dir           string // last-good policy and spool
-	policy        string
-	fleetListen   string
-	joinTokenFile string
-	ops           string
-	picker        string
-	redis         string
-	kafka         kafkaFlags
-	rotateKey     time.Duration
-	logLevel      slog.Level
-	envoy         envoy.Door
+	name, spoke  string
+	dir          string // last-good policy and spool
+	policy       string
+	fleetFlags   fleetFlags
+	ops          string
+	picker       string
+	redis        string
+	redisTimeout time.Duration
+	kafka        kafkaFlags
+	rotateKey    time.Duration
+	logLevel     slog.Level
+	envoy        envoy.Door
 }
 
 func (d *doorFlags) register(f *flag.FlagSet) {
@@ -36,15 +36,15 @@ func (d *doorFlags) register(f *flag.FlagSet) {
 	f.StringVar(&d.spoke, "spoke", "local", "the spoke's `name`")
 	f.StringVar(&d.dir, "dir", ".spokegate", "`folder` for the last good policy and the spool")
 	f.StringVar(&d.policy, "policy", "", "policy `file`; a change to it is taken up while running")
-	f.StringVar(&d.fleetListen, "fleet-listen", "", "`address` where workers join: host:port, or unix:PATH (default: unix:DIR/run/fleet.sock)")
-	f.StringVar(&d.joinTokenFile, "join-token-file", "", "`file` with the token that workers join with")
-	f.StringVar(&d.ops, "ops", "127.0.0.1:10001", "`address` of /metrics, /healthz and /readyz")
+	d.fleetFlags.register(f)
+	f.StringVar(&d.ops, "ops", "127.0.0.1:10001", "`address` of /metrics, /healthz, /readyz and /fleet")
 	f.StringVar(&d.picker, "picker", pickerAdmission, "who names the worker: admission (in its answer), or ext_proc (a filter of its own, by the Endpoint Picker Protocol)")
 	f.StringVar(&d.envoy.Listen, "listen", "127.0.0.1:10000", "`address` where Envoy takes clients")
 	f.StringVar(&d.envoy.TLSCert, "tls-cert", "", "`file` with the PEM certificate chain for clients; empty: plain HTTP. A renewed one is taken up when it is renamed into place")
 	f.StringVar(&d.envoy.TLSKey, "tls-key", "", "`file` with its key")
 	f.Int64Var(&d.envoy.BodyLimit, "body-limit", 32<<20, "largest request body in `bytes`")
 	f.StringVar(&d.redis, "redis", os.Getenv("SPOKEGATE_REDIS"), "`URL` of the Redis that the spoke's doors share their counters in, redis://…; empty: each door counts in memory ($SPOKEGATE_REDIS)")
+	f.DurationVar(&d.redisTimeout, "redis-timeout", 150*time.Millisecond, "how long Redis may take to answer before this door counts by itself; more on a machine that is often busy")
 	f.IntVar(&d.envoy.TrustedHops, "trusted-hops", 0, "`number` of proxies before Envoy whose x-forwarded-for names the client; 0: whoever connects is the client")
 	f.DurationVar(&d.rotateKey, "rotate-key", 24*time.Hour, "how often the key changes that this door signs contexts for workers with; 0: never")
 	d.kafka.register(f)
@@ -55,6 +55,9 @@ func (d *doorFlags) register(f *flag.FlagSet) {
 }
 
 const (
+	leastRedisTimeout = 10 * time.Millisecond
+	mostRedisTimeout  = 2 * time.Second
+
 	pickerAdmission = "admission"
 	pickerExtProc   = "ext_proc"
 )
@@ -75,9 +78,10 @@ func (d *doorFlags) complete() error {
 	default:
 		return fmt.Errorf("-picker %q: want %s or %s", d.picker, pickerAdmission, pickerExtProc)
 	}
-	if d.fleetListen == "" {
-		d.fleetListen = "unix:" + filepath.Join(run, "fleet.sock")
+	if err := d.fleetFlags.complete(run); err != nil {
+		return err
 	}
+	d.envoy.WorkerTLS, d.envoy.Spoke = d.fleetFlags.tls, d.spoke
 	for _, path := range []*string{&d.envoy.TLSCert, &d.envoy.TLSKey} {
 		if *path != "" {
 			if *path, err = filepath.Abs(*path); err != nil {
@@ -89,6 +93,9 @@ func (d *doorFlags) complete() error {
 		if _, err := limits.ParseRedisURL(d.redis); err != nil {
 			return fmt.Errorf("-redis: %w", err)
 		}
+	}
+	if d.redisTimeout < leastRedisTimeout || d.redisTimeout > mostRedisTimeout {
+		return fmt.Errorf("-redis-timeout %v: want %v to %v: Envoy waits 5 s for the whole admission", d.redisTimeout, leastRedisTimeout, mostRedisTimeout)
 	}
 	if err := d.kafka.complete(); err != nil {
 		return err
@@ -118,24 +125,28 @@ func runDoor(ctx context.Context, args []string) error {
 		return err
 	}
 	coarseTimers()
-	token, err := readToken(d.joinTokenFile)
+	token, secret, err := d.fleetFlags.secrets()
 	if err != nil {
 		return err
 	}
-	return serveDoor(ctx, d, token, newLog(os.Stderr, d.logLevel, "door", d.name))
+	return serveDoor(ctx, d, token, secret, newLog(os.Stderr, d.logLevel, "door", d.name))
 }
 
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("-join-token-file is missing: workers need a token to join with")
 	}
+	return readSecret(path, "the join token")
+}
+
+func readSecret(path, what string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
-	token := strings.TrimSpace(string(data))
-	if len(token) < 32 {
-		return "", fmt.Errorf("%s: the join token must have at least 32 characters", path)
+	secret := strings.TrimSpace(string(data))
+	if len(secret) < 32 {
+		return "", fmt.Errorf("%s: %s must have at least 32 characters", path, what)
 	}
-	return token, nil
+	return secret, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spokegate/spokegate/fleet"
@@ -48,9 +49,28 @@ func (h health) report() (r report) {
 			r.say(n > 0, "endpoint %s: %d workers can be picked", e.Name, n)
 		}
 	}
+	h.degraded(&r)
 	r.note("limits: %s", h.counters())
 	h.journal(&r)
 	return r
+}
+
+// mostDegraded is how many degraded workers are told of by name.
+const mostDegraded = 20
+
+// degraded tells which workers are worse than they seem. They serve all the same.
+func (h health) degraded(r *report) {
+	n := 0
+	for _, w := range h.fleet.View().Workers {
+		if worse := w.Status().Degraded; len(worse) > 0 {
+			if n++; n <= mostDegraded {
+				r.note("worker %s: degraded (%s)", w.Name, strings.Join(worse, "; "))
+			}
+		}
+	}
+	if n > mostDegraded {
+		r.note("workers: %d more are degraded", n-mostDegraded)
+	}
 }
 
 // issuersOf tells how it stands with issuers of JWTs. None of them decides: other credentials are taken all the same.

@@ -20,6 +20,7 @@ import (
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/identity/jwks"
+	"github.com/spokegate/spokegate/identity/mtls"
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/xds"
@@ -42,15 +43,19 @@ type door struct {
 	issuers    *identity.Issuers
 	issuerKeys *jwks.Keeper // reads what issuers verify with
 	fleet      *fleet.Fleet
-	shims      *join.Server
-	picker     *epp.Picker
-	control    *envoy.Server
-	servers    *servers
+	seed       *seed
+	// certificates are what workers know the door by; nil: it has none.
+	certificates *mtls.Keeper
+	shims        *join.Server
+	picker       *epp.Picker
+	control      *envoy.Server
+	servers      *servers
 }
 
 // serveDoor builds a door from the bottom up, runs it, and stops it from the top down.
-func serveDoor(ctx context.Context, flags doorFlags, token string, log *slog.Logger) error {
+func serveDoor(ctx context.Context, flags doorFlags, token, secret string, log *slog.Logger) error {
 	d := &door{doorFlags: flags, log: log, registry: newRegistry()}
+	d.seed = newSeed(secret, flags.fleetFlags.seedFile, flags.spoke, log)
 	if err := d.build(ctx); err != nil {
 		return err
 	}
@@ -58,7 +63,7 @@ func serveDoor(ctx context.Context, flags doorFlags, token string, log *slog.Log
 
 	work, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
-		d.agent.Run, d.flights.Run, d.picker.Run, d.control.Run, d.issuerKeys.Run, d.followPolicy, d.rotateKeys,
+		d.agent.Run, d.flights.Run, d.picker.Run, d.control.Run, d.issuerKeys.Run, d.followPolicy, d.rotateKeys, d.seed.run,
 		d.rejections.run, d.endFlightsOfDeadEnvoy, d.servers.run,
 	} {
 		work.Go(func() error { return part(ctx) })
@@ -101,6 +106,10 @@ func (d *door) build(ctx context.Context) (err error) {
 	d.issuerKeys = jwks.New(d.issuers, jwks.Options{Log: d.log, Registerer: d.registry})
 	d.issuerKeys.Follow(issuersOf(d.policy.Load()))
 	d.fleet = fleet.New()
+	d.registry.MustRegister(fleet.NewCollector(d.fleet))
+	if d.certificates, err = openCertificates(d.fleetFlags.tls, d.registry, d.log); err != nil {
+		return err
+	}
 	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer})
 	d.control = envoy.NewServer(d.envoy, d.fleet, d.log, d.registry)
 	// Now, lest an Envoy that is there already be told to drop what it has.
@@ -123,10 +132,9 @@ func (d *door) listen(token string) {
 			BodyLimit: d.envoy.BodyLimit, Now: time.Now})
 	}
 	extauthz.New(admission).Register(g)
-	d.shims = &join.Server{Fleet: d.fleet, Token: token, Door: d.name, Keys: d.minter.Keys,
-		Own: []string{d.envoy.Listen, d.envoy.Admin, d.ops, d.fleetListen}, Log: d.log}
-	d.servers.fleetSide(d.fleetListen, d.shims)
-	d.servers.opsSide(d.ops, d.registry, health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
+	d.shims = d.joinServer(token)
+	d.servers.fleetSide(d.fleetFlags.listen, d.shims, d.joinOptions()...)
+	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.fleetPage(), health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
 		fleet: d.fleet, issuers: d.issuerKeys.Status, counters: d.limiter.Status, journal: func(r *report) {
 			d.journal.note(r)
 			d.rejections.note(r)
@@ -151,7 +159,7 @@ func newCounters(d doorFlags, reg *prometheus.Registry, log *slog.Logger) (count
 	if d.redis == "" {
 		return inMemory{memory}, nil
 	}
-	shared, err := limits.NewRedis(limits.RedisConfig{URL: d.redis, Spoke: d.spoke, Door: d.name, Registerer: reg, Log: log})
+	shared, err := limits.NewRedis(limits.RedisConfig{URL: d.redis, Spoke: d.spoke, Door: d.name, Timeout: d.redisTimeout, Registerer: reg, Log: log})
 	if err != nil {
 		return nil, err
 	}

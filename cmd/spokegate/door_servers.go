@@ -44,15 +44,19 @@ func (s *servers) pickerSide(d envoy.Door, p *epp.Server) {
 	s.grpc("unix:"+d.PickerSocket, g)
 }
 
-func (s *servers) fleetSide(address string, j *join.Server) {
-	g := grpc.NewServer()
+func (s *servers) fleetSide(address string, j *join.Server, options ...grpc.ServerOption) {
+	g := grpc.NewServer(options...)
 	workerv1.RegisterFleetServer(g, j)
 	s.grpc(address, g)
 }
 
-func (s *servers) opsSide(address string, reg *prometheus.Registry, h health) {
-	ops := newOps(reg, h.report)
+// opsSide writes into a file where it listens, for commands on this machine.
+func (s *servers) opsSide(address, file string, reg *prometheus.Registry, fleet http.Handler, h health) {
+	ops := newOps(reg, h.report, page{"GET /fleet", fleet})
 	serve := func(lis net.Listener) error {
+		if err := writeAddress(file, lis.Addr().String()); err != nil {
+			return err
+		}
 		if err := ops.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}

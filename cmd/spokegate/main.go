@@ -23,7 +23,9 @@ const usageText = `spokegate: the door before your GPUs
   spokegate policy        check a policy file, print its JSON schema, revoke a key on this spoke
   spokegate key new       make a key
   spokegate usage         follow the usage records, export them, prove that none is missing
+  spokegate fleet status  the workers that have joined a door, and how they are
   spokegate envoy print   show Envoy's configuration
+  spokegate version       what this is
 
 spokegate COMMAND -h tells its flags.
 `
@@ -33,7 +35,7 @@ type role func(ctx context.Context, args []string) error
 
 var roles = map[string]role{
 	"up": runUp, "door": runDoor, "worker": runWorker, "sim": runSim,
-	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy, "guard": runGuard,
+	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy, "fleet": runFleet, "version": runVersion, "guard": runGuard,
 }
 
 func main() {

@@ -13,18 +13,28 @@ import (
 // newRegistry holds a role's metrics, beside those of the Go runtime and the process.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
-// newOps serves what operators ask: /metrics, /healthz (the process answers), /readyz (it can serve requests, or why not).
-func newOps(reg *prometheus.Registry, ready func() report) *http.Server {
+// page is one more of the pages for operators.
+type page struct {
+	pattern string
+	handler http.Handler
+}
+
+// newOps serves what operators ask: /metrics, /healthz (the process answers), /readyz (it can serve requests, or why not), and
+// more.
+func newOps(reg *prometheus.Registry, ready func() report, more ...page) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok   the process answers; /readyz says whether it can serve")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { ready().write(w) })
+	for _, p := range more {
+		mux.Handle(p.pattern, p.handler)
+	}
 	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 }
 

@@ -91,7 +91,10 @@ func TestDoorSaysWhy(t *testing.T) {
 		"an issuer, at first":  {issuer(jwks.Status{}), true, "note issuer corp: no keys yet from https://id"},
 		"an issuer, never":     {issuer(jwks.Status{Problem: "it answers 500"}), true, "note issuer corp: no keys, so none of its tokens is taken: it answers 500"},
 		"an issuer, not again": {issuer(jwks.Status{Keys: 2, ReadAt: at, Problem: "it answers 500"}), true, "note issuer corp: 2 keys of 2026-01-02T03:04:05Z; they cannot be read anew: it answers 500"},
-		"limits":               {func(*health) {}, true, "note limits: in Redis"},
+		"a degraded worker": {func(h *health) {
+			h.fleet.Report("w", fleet.Status{Degraded: []string{"kv-transfer: tcp", "queue: 90 wait"}})
+		}, true, "note worker w: degraded (kv-transfer: tcp; queue: 90 wait)"},
+		"limits": {func(*health) {}, true, "note limits: in Redis"},
 		"what the journal notes": {func(h *health) {
 			h.journal = func(r *report) { r.note("spool: 3 records lost: no space left on device") }
 		}, true, "note spool: 3 records lost: no space left on device"},

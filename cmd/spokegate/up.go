@@ -119,7 +119,7 @@ func (s *site) workers(u upFlags) []*child {
 		endpoint := s.endpoints[i%len(s.endpoints)]
 		name := fmt.Sprintf("worker-%d", i+1)
 		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
-			"-doors", u.door.fleetListen, "-join-token-file", s.joinToken, "-drain", u.drain.String(),
+			"-doors", u.door.fleetFlags.listen, "-join-token-file", s.joinToken, "-drain", u.drain.String(),
 			"-body-limit", strconv.FormatInt(u.door.envoy.BodyLimit, 10), "-ops", "127.0.0.1:0",
 			"-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
 		args = append(args, u.door.kafka.args()...)

@@ -69,6 +69,9 @@ func prepare(ctx context.Context, u *upFlags) (*site, error) {
 	if err := u.door.complete(); err != nil {
 		return nil, err
 	}
+	if u.door.fleetFlags.tls.Given() {
+		return nil, errors.New("-fleet-cert, -fleet-key and -fleet-ca are for doors with workers on other machines: those that `up` starts are on this one's loopback, unencrypted")
+	}
 	if s.envoy, err = findEnvoy(u.envoy); err != nil {
 		return nil, err
 	}
@@ -228,7 +231,7 @@ func (s *site) writeRunFiles(u *upFlags) error {
 	if err := os.WriteFile(s.bootstrap, boot, 0o600); err != nil {
 		return err
 	}
-	if err := s.ensureToken(u.door.joinTokenFile); err != nil {
+	if err := s.ensureToken(u.door.fleetFlags.tokenFile); err != nil {
 		return err
 	}
 	return s.writeEnv(u.door.url())

@@ -22,6 +22,7 @@ type workerFlags struct {
 	doors       string
 	bodyLimit   int64
 	tokenFile   string
+	tls         tlsFlags
 	dir         string
 	drain       time.Duration
 	engine      engineFlags
@@ -40,7 +41,8 @@ func (w *workerFlags) register(f *flag.FlagSet) {
 	f.StringVar(&w.advertise, "advertise", "", "`ip:port` that doors are told, where it is another than -listen")
 	f.Int64Var(&w.bodyLimit, "body-limit", 64<<20, "largest request body in `bytes`; at least the doors'")
 	f.StringVar(&w.doors, "doors", "", "comma-separated `addresses` of the doors to join: host:port, or unix:PATH")
-	f.StringVar(&w.tokenFile, "join-token-file", "", "`file` with the token to join with")
+	f.StringVar(&w.tokenFile, "join-token-file", "", "`file` with the token to join with; not needed where doors know this worker by its certificate")
+	w.tls.register(f)
 	f.StringVar(&w.dir, "dir", ".spokegate", "`folder` for the spool")
 	f.DurationVar(&w.drain, "drain", 30*time.Second, "how long running requests may go on after SIGTERM")
 	w.engine.register(f)
@@ -69,9 +71,12 @@ func runWorker(ctx context.Context, args []string) error {
 	if err := flags.kafka.complete(); err != nil {
 		return err
 	}
-	token, err := readToken(flags.tokenFile)
-	if err != nil {
-		return err
+	token := ""
+	if flags.tokenFile != "" || !flags.tls.files.Given() {
+		var err error
+		if token, err = readToken(flags.tokenFile); err != nil {
+			return err
+		}
 	}
 	return serveWorker(ctx, flags, token, newLog(os.Stderr, flags.level, "worker", flags.name))
 }
@@ -99,7 +104,11 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	if err != nil {
 		return err
 	}
-	announced, err := flags.kv.open(e, flags.engine.attach, flags.advertise, token, nil, reg, log)
+	certificates, err := flags.tls.open(flags, reg, log)
+	if err != nil {
+		return err
+	}
+	announced, err := flags.kv.open(e, flags.engine.attach, flags.advertise, token, certificates.forCallers(), reg, log)
 	if err != nil {
 		return err
 	}
@@ -111,10 +120,12 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(worker.Config{
+	config := worker.Config{
 		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Listen: flags.listen, Advertise: flags.advertise,
-		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, BlocksAddress: announced.told(), Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log,
-	})
+		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, BlocksAddress: announced.told(), Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log, Version: buildVersion(),
+	}
+	certificates.apply(&config)
+	w, err := worker.New(config)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/spokegate/spokegate/fleet/join"
+	"github.com/spokegate/spokegate/identity/mtls"
+)
+
+// fleetFlags are how a door and its workers know each other.
+type fleetFlags struct {
+	listen    string
+	tokenFile string
+	seedFile  string
+	tls       mtls.Files
+	plain     bool
+}
+
+func (l *fleetFlags) register(f *flag.FlagSet) {
+	f.StringVar(&l.listen, "fleet-listen", "", "`address` where workers join: host:port, or unix:PATH (default: unix:DIR/run/fleet.sock)")
+	f.StringVar(&l.tokenFile, "join-token-file", "", "`file` with the token that workers join with; not needed where they have certificates")
+	f.StringVar(&l.tls.Cert, "fleet-cert", "", "`file` with the PEM certificate chain that workers know this door and its Envoy by; TLS on -fleet-listen and to workers. A renewed one is taken up when it is renamed into place")
+	f.StringVar(&l.tls.Key, "fleet-key", "", "`file` with its key")
+	f.StringVar(&l.tls.CA, "fleet-ca", "", "`file` with the PEM certificates of the authorities that vouch for workers")
+	f.BoolVar(&l.plain, "fleet-plain", false, "let -fleet-listen be open to the network without TLS: only where the network itself encrypts")
+	f.StringVar(&l.seedFile, "seed-file", "", "`file` with the secret that the seed of block hashes is made of, the same at all doors of the spoke; at least 32 characters (default: the join token)")
+}
+
+// complete derives what is left open in a door's folder, and refuses what does not fit.
+func (l *fleetFlags) complete(run string) error {
+	if l.listen == "" {
+		l.listen = "unix:" + filepath.Join(run, "fleet.sock")
+	}
+	for _, path := range []*string{&l.tls.Cert, &l.tls.Key, &l.tls.CA} {
+		if *path != "" {
+			var err error
+			if *path, err = filepath.Abs(*path); err != nil {
+				return err
+			}
+		}
+	}
+	if !l.tls.Given() && !l.plain && !onThisMachine(l.listen) {
+		return fmt.Errorf("-fleet-listen %s is open to the network, and the join token would cross it unencrypted: give -fleet-cert, "+
+			"-fleet-key and -fleet-ca, or -fleet-plain where the network itself encrypts", l.listen)
+	}
+	return nil
+}
+
+// certified says that workers join by certificates. On a Unix socket they have none: they are this machine's.
+func (l *fleetFlags) certified() bool { return l.tls.Given() && !strings.HasPrefix(l.listen, "unix:") }
+
+// secrets reads the join token, empty if there is none, and what the seed is made of.
+func (l *fleetFlags) secrets() (token, seed string, err error) {
+	if l.tokenFile != "" || !l.certified() {
+		if token, err = readToken(l.tokenFile); err != nil {
+			return "", "", err
+		}
+	}
+	switch {
+	case l.seedFile != "":
+		seed, err = readSecret(l.seedFile, "the secret for the seed")
+	case token == "":
+		err = errors.New("-seed-file is missing: without a join token the doors of a spoke need another secret in common, for the hashes of blocks")
+	default:
+		seed = token
+	}
+	return token, seed, err
+}
+
+// onThisMachine says that an address is a Unix socket, or on loopback.
+func onThisMachine(address string) bool {
+	if strings.HasPrefix(address, "unix:") {
+		return true
+	}
+	host, _, err := net.SplitHostPort(address)
+	ip, notIP := netip.ParseAddr(host)
+	return err == nil && (host == "localhost" || notIP == nil && ip.IsLoopback())
+}
+
+// openCertificates reads them, if any are given, and tells their end as a metric.
+func openCertificates(f mtls.Files, reg prometheus.Registerer, log *slog.Logger) (*mtls.Keeper, error) {
+	if !f.Given() {
+		return nil, nil
+	}
+	k, err := mtls.Open(f, log)
+	if err != nil {
+		return nil, err
+	}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spokegate_fleet_certificate_expires_timestamp_seconds",
+		Help: "When the certificate between doors and workers expires.",
+	}, func() float64 { return float64(k.Expires().Unix()) }))
+	return k, nil
+}
+
+// joinOptions are those of the server that workers join at.
+func (d *door) joinOptions() []grpc.ServerOption {
+	if !d.fleetFlags.certified() {
+		if !onThisMachine(d.fleetFlags.listen) {
+			d.log.Warn("workers join over the network without TLS: whoever listens in has the join token", "address", d.fleetFlags.listen)
+		}
+		return nil
+	}
+	anyone := func(*x509.Certificate) error { return nil } // whose it must be, Hello tells
+	return []grpc.ServerOption{grpc.Creds(d.certificates.Listen(anyone))}
+}
+
+// joinServer is where workers join.
+func (d *door) joinServer(token string) *join.Server {
+	return &join.Server{Fleet: d.fleet, Token: token, Certified: d.fleetFlags.certified(), Spoke: d.spoke, Door: d.name,
+		Keys: d.minter.Keys, Seed: d.seed.current,
+		Own: []string{d.envoy.Listen, d.envoy.Admin, d.ops, d.fleetFlags.listen}, Log: d.log}
+}
+
+// seedOf is the seed that all doors of a spoke come to that have the same secret. It is never 0, which means none.
+func seedOf(secret, spoke string) uint64 {
+	b, _ := hkdf.Key(sha256.New, []byte(secret), []byte(spoke), "spokegate block hash seed", 8) // fails for lengths beyond reason
+	return max(binary.BigEndian.Uint64(b), 1)
+}
+
+// seed is the spoke's seed of the hashes of blocks. It follows the file, if there is one.
+type seed struct {
+	file, spoke string
+	log         *slog.Logger
+
+	mu      sync.Mutex
+	value   uint64
+	changed chan struct{}
+}
+
+func newSeed(secret, file, spoke string, log *slog.Logger) *seed {
+	return &seed{file: file, spoke: spoke, log: log, value: seedOf(secret, spoke), changed: make(chan struct{})}
+}
+
+// current is the seed, and a channel that is closed when it is another.
+func (s *seed) current() (uint64, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.value, s.changed
+}
+
+// seedPoll is how often the file is looked at.
+const seedPoll = time.Second
+
+func (s *seed) run(ctx context.Context) error {
+	said := ""
+	for s.file != "" && pause(ctx, seedPoll) {
+		secret, err := readSecret(s.file, "the secret for the seed")
+		if err != nil {
+			if err.Error() != said {
+				said = err.Error()
+				s.log.Warn("the seed of block hashes stays as it was", "error", err)
+			}
+			continue
+		}
+		said = ""
+		if s.take(seedOf(secret, s.spoke)) {
+			s.log.Info("block hashes have another seed")
+		}
+	}
+	return nil
+}
+
+func (s *seed) take(value uint64) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if value == s.value {
+		return false
+	}
+	s.value = value
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return true
+}
