@@ -130,7 +130,7 @@ func (st fleetStatus) row(x workerStatus) []string {
 		state += ", degraded"
 	}
 	return []string{x.Name, x.Endpoint, state, pick, running, waiting, cache, x.Engine, block, x.Epoch[:min(8, len(x.Epoch))], x.Address,
-		ago(st.At, x.Joined), ago(st.At, x.Beat)}
+		elapsed(st.At, x.Joined), elapsed(st.At, x.Beat)}
 }
 
 // notes are what a table has no room for.
@@ -144,8 +144,8 @@ func (x workerStatus) notes() (list []string) {
 	return list
 }
 
-// ago is how long before now something was, in its two largest units.
-func ago(now, then time.Time) string {
+// elapsed is how long before now something was, in its two largest units.
+func elapsed(now, then time.Time) string {
 	if then.IsZero() {
 		return "-"
 	}
