@@ -71,6 +71,9 @@ func runWorker(ctx context.Context, args []string) error {
 	if err := flags.kafka.complete(); err != nil {
 		return err
 	}
+	if flags.engine.attach != "" { // an engine that it starts would inherit them
+		coarseTimers()
+	}
 	token := ""
 	if flags.tokenFile != "" || !flags.tls.files.Given() {
 		var err error
