@@ -4,94 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
-	"github.com/spokegate/spokegate/identity"
 )
 
 // transferred are the parameters with which vLLM's NIXL connector answers a prefill; the number is beyond what a float holds.
 const transferred = `{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [3, 4, 9007199254740993], "remote_engine_id": "e-1", "remote_host": "10.0.0.7", "remote_port": 5600, "tp_size": 1}`
-
-// scripted is an engine that answers each request by a script, and keeps what it was asked.
-type scripted struct {
-	mu     sync.Mutex
-	bodies []string
-	answer http.HandlerFunc
-}
-
-func (e *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	b, _ := io.ReadAll(r.Body)
-	e.mu.Lock()
-	e.bodies = append(e.bodies, string(b))
-	e.mu.Unlock()
-	e.answer(w, r)
-}
-
-func (e *scripted) asked() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return append([]string(nil), e.bodies...)
-}
-
-// says answers with a status and a body.
-func says(status int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-// pairOf are a prefiller and a decoder of one door, with their engines.
-type pairOf struct {
-	prefiller, decoder *shim
-	prefill, decode    *scripted
-}
-
-func newPair(t *testing.T, change func(*Config)) *pairOf {
-	t.Helper()
-	p := &pairOf{prefill: &scripted{}, decode: &scripted{}}
-	p.prefill.answer = says(200, `{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":7,"completion_tokens":1},"kv_transfer_params": `+transferred+`}`)
-	p.decode.answer = func(w http.ResponseWriter, _ *http.Request) {
-		sse(w, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n", "data: [DONE]\n\n")
-	}
-	p.decoder = newShim(t, server(t, p.decode.ServeHTTP), change)
-	p.prefiller = newShimAt(t, p.decoder.door, server(t, p.prefill.ServeHTTP), func(c *Config) {
-		c.Name = "w2"
-		if change != nil {
-			change(c)
-		}
-	})
-	return p
-}
-
-// leg is the context for the prefill at a worker.
-func (p *pairOf) leg(admission, worker, body string) string {
-	return p.decoder.door.minter.Mint(identity.Context{Admission: admission, Key: "k", Team: "t", Model: "m", Endpoint: "large", Revision: 3,
-		Leg: identity.LegPrefill, Worker: worker, Body: identity.BodyDigest([]byte(body))}, time.Now())
-}
-
-// send asks the decoder, and names the prefiller.
-func (p *pairOf) send(t *testing.T, admission, path, body string, headers ...string) (*http.Response, string) {
-	t.Helper()
-	q := p.decoder.request(t, context.Background(), admission, path, body, "X-Spokegate-Prefill-Context", p.leg(admission, p.prefiller.Addr(), body))
-	for i := 0; i < len(headers); i += 2 {
-		q.Header.Set(headers[i], headers[i+1])
-	}
-	return p.decoder.do(t, q)
-}
-
-func (p *pairOf) counted(outcome string) int {
-	return int(testutil.ToFloat64(p.decoder.metrics.prefills.WithLabelValues(outcome)))
-}
 
 func TestPrefillElsewhere(t *testing.T) {
 	p := newPair(t, nil)
@@ -122,9 +43,7 @@ func TestPrefillElsewhere(t *testing.T) {
 
 // What a prefiller does wrong the client never sees: its own worker reads the prompt. The next request asks it again.
 func TestPrefillFallsBack(t *testing.T) {
-	hang := make(chan struct{})
-	p := newPair(t, func(c *Config) { c.PrefillTimeout = 200 * time.Millisecond })
-	t.Cleanup(func() { close(hang) })
+	p := newPair(t, nil)
 	good := p.prefill.answer
 	for i, c := range []struct {
 		outcome string
@@ -140,15 +59,9 @@ func TestPrefillFallsBack(t *testing.T) {
 		{"no_params", says(200, `{"choices":[],"kv_transfer_params":"x"}`)},
 		{"refused", says(200, `{"choices":[`)},
 		{"broken", says(200, `{"choices":[],"kv_transfer_params":{"x":"`+strings.Repeat("x", maxPrefilled)+`"}}`)},
-		{"timeout", func(_ http.ResponseWriter, r *http.Request) {
-			select {
-			case <-hang:
-			case <-r.Context().Done():
-			}
-		}},
 		{"remote", good},
 	} {
-		p.prefill.answer = c.answer
+		p.prefill.script(c.answer)
 		before, admission := p.counted(c.outcome), fmt.Sprint("r", i)
 		resp, body := p.send(t, admission, "/v1/chat/completions", streamBody)
 		if resp.StatusCode != 200 || !strings.HasSuffix(body, "data: [DONE]\n\n") {
@@ -165,6 +78,17 @@ func TestPrefillFallsBack(t *testing.T) {
 			t.Errorf("%d, %s: not counted", i, c.outcome)
 		}
 	}
+}
+
+// A prefiller that hangs is waited for, and then left.
+func TestPrefillerHangs(t *testing.T) {
+	p := newPair(t, func(c *Config) { c.PrefillTimeout = 50 * time.Millisecond })
+	p.prefill.script(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	resp, body := p.send(t, "a", "/v1/chat/completions", streamBody)
+	if resp.StatusCode != 200 || !strings.HasSuffix(body, "data: [DONE]\n\n") || p.counted("timeout") != 1 {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	eventually(t, "the prefiller is left", func() bool { return p.prefiller.states.count() == 0 })
 }
 
 // A prefiller that is gone, or that nobody vouches for, is as good as none.
@@ -196,13 +120,13 @@ func TestPrefillerThatIsNone(t *testing.T) {
 func TestPrefillIsNotTaken(t *testing.T) {
 	p := newPair(t, nil)
 	good := p.decode.answer
-	p.decode.answer = func(w http.ResponseWriter, r *http.Request) {
+	p.decode.script(func(w http.ResponseWriter, r *http.Request) {
 		if asked := p.decode.asked(); strings.Contains(asked[len(asked)-1], "kv_transfer_params") {
 			says(500, `{"error":{"message":"KV load failure"}}`)(w, r)
 			return
 		}
 		good(w, r)
-	}
+	})
 	resp, body := p.send(t, "a", "/v1/chat/completions", streamBody)
 	if resp.StatusCode != 200 || !strings.HasSuffix(body, "data: [DONE]\n\n") || p.counted("not_taken") != 1 || p.counted("remote") != 0 || len(p.decode.asked()) != 2 {
 		t.Errorf("%d %s after %s", resp.StatusCode, body, p.decode.asked())
@@ -293,11 +217,11 @@ func TestPrefillMisused(t *testing.T) {
 func TestClientLeavesInThePrefill(t *testing.T) {
 	p := newPair(t, nil)
 	begun, ended := make(chan struct{}), make(chan struct{})
-	p.prefill.answer = func(_ http.ResponseWriter, r *http.Request) {
+	p.prefill.script(func(_ http.ResponseWriter, r *http.Request) {
 		close(begun)
 		<-r.Context().Done()
 		close(ended)
-	}
+	})
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
 	q := p.decoder.request(t, ctx, "a", "/v1/chat/completions", streamBody, "X-Spokegate-Prefill-Context", p.leg("a", p.prefiller.Addr(), streamBody))
