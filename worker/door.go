@@ -57,7 +57,7 @@ type door struct {
 }
 
 var (
-	errEngineChanged = errors.New("the engine started anew")
+	errEngineChanged = errors.New("the engine started anew, or is known better")
 	errStopped       = errors.New("the worker has stopped")
 	errUnreached     = errors.New("no connection")
 )
@@ -135,7 +135,7 @@ func (d *door) session(ctx, stopping context.Context, c workerv1.FleetClient) (j
 		return false, err
 	}
 	at, _ := d.states.now()
-	s := &session{door: d, stream: stream, epoch: at.hello.Epoch, welcomes: make(chan *workerv1.Welcome), ended: make(chan error, 1)}
+	s := &session{door: d, stream: stream, told: at.hello, welcomes: make(chan *workerv1.Welcome), ended: make(chan error, 1)}
 	defer s.release()
 	go s.receive(ctx)
 	err = stream.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Hello{Hello: d.hello(at.hello)}})
@@ -167,9 +167,9 @@ func (d *door) connect(ctx context.Context, cancel func(), stopping context.Cont
 type session struct {
 	door     *door
 	stream   workerv1.Fleet_JoinClient
-	epoch    string
-	name     string   // the door's, once welcomed
-	keys     []string // ids of those that it held then
+	told     Description // in Hello
+	name     string      // the door's, once welcomed
+	keys     []string    // ids of those that it held then
 	beat     time.Duration
 	welcomes chan *workerv1.Welcome
 	ended    chan error
@@ -204,7 +204,7 @@ func (s *session) run(ctx context.Context) error {
 	defer beat.Stop()
 	for {
 		at, changed := s.door.states.now()
-		if at.hello.Epoch != s.epoch {
+		if at.hello != s.told {
 			return errEngineChanged
 		}
 		if s.name != "" { // the door wants to speak first
