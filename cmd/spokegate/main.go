@@ -22,7 +22,7 @@ const usageText = `spokegate: the door before your GPUs
   spokegate sim           the simulated engine
   spokegate policy        check a policy file, print its JSON schema, revoke a key on this spoke
   spokegate key new       make a key
-  spokegate usage         follow the usage records, export them, prove that none is missing
+  spokegate usage         follow the usage records, export them, total them, prove that none is missing
   spokegate fleet status  the workers that have joined a door, and how they are
   spokegate envoy print   show Envoy's configuration
   spokegate version       what this is

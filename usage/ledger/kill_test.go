@@ -63,7 +63,7 @@ func (l *Ledger) requests(ctx context.Context) (n int64, err error) {
 func TestKilled(t *testing.T) {
 	onBoth(t, func(t *testing.T, database string) {
 		rnd := rand.New(rand.NewPCG(11, 1))
-		list := traffic(rnd, 700)
+		list := traffic(rnd, 400)
 		for i, r := range list {
 			r.Source, r.Epoch, r.Sequence = "", 1, uint64(i) // the spool gives others, in this order
 		}
@@ -75,8 +75,8 @@ func TestKilled(t *testing.T) {
 		dir := t.TempDir()
 		doors := []*usage.Spool{openSpool(t, dir, "door/a"), openSpool(t, dir, "worker/w"), openSpool(t, dir, "repair/x")}
 		kills := 0
-		for part := range 7 {
-			for _, r := range list[part*len(list)/7 : (part+1)*len(list)/7] {
+		for part := range 4 {
+			for _, r := range list[part*len(list)/4 : (part+1)*len(list)/4] {
 				doors[sourceOf(r.Kind, repaired(r))].Append(r)
 			}
 			for _, s := range doors {

@@ -29,7 +29,7 @@ func isPostgres(database string) bool { return len(database) > 11 && database[:1
 
 func anyOrder(t *testing.T, cfg Config, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
-	list := traffic(rnd, 300)
+	list := traffic(rnd, 200)
 	want := oracle(list, cfg.Bill)
 	var repairs, conflicts int
 	for _, a := range want {
