@@ -100,7 +100,7 @@ func (s *soak) ask(r *rand.Rand, leaves bool) tally {
 	}
 	for _, name := range []string{"max_tokens", "max_output_tokens"} {
 		if body[name] != nil {
-			body[name] = 1 + r.IntN(90)
+			body[name] = 1 + r.IntN(90) + 300*b2i(leaves) // a second, which it will not stay for
 		}
 	}
 	if x.stream {

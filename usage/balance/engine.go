@@ -120,7 +120,7 @@ func (s *engineSum) add(r *usagev1.Record, bound int64) {
 		s.cut++
 	}
 	times := int64(min(max(r.GetChoices(), 1), 1<<16))
-	known := r.CountedFrom != openaiEvents
+	known := r.CountedFrom != countedEvents
 	p, c := r.GetPromptTokens(), r.GetCompletionTokens()
 	switch {
 	case r.PromptTokens == nil:
@@ -145,6 +145,6 @@ func (s *engineSum) add(r *usagev1.Record, bound int64) {
 }
 
 const (
-	openaiEvents = "events"     // counted_from: by what passed, and so perhaps not as the engine counts
-	embeddings   = "embeddings" // the operation that completes nothing
+	countedEvents = "events"     // counted_from: by what passed, and so perhaps not as the engine counts
+	embeddings    = "embeddings" // the operation that completes nothing
 )
