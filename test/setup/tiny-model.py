@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 VOCABULARY = 4096
 CONTEXT = 8192
@@ -77,6 +77,7 @@ CHAT_TEMPLATE = r"""
 def train():
     """Learns merges from Python's own library, which is there wherever this runs."""
     tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()  # as Qwen's; transformers does it for the model's type, whatever stands here
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     sources = sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py")))[:80]
