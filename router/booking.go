@@ -29,6 +29,22 @@ type Booking struct {
 	candidates []holding // what each candidate held at the pick
 	decodes    bool      // the first byte is out
 	done       bool
+	sent       *sent // nil: what it was sent is not waited for
+}
+
+// sent is a prompt at a worker that announces its blocks: until its first byte it counts as held there.
+type sent struct {
+	hashes []uint64
+	slot   int
+	life   uint32
+}
+
+// computed ends the wait.
+func (b *Booking) computed(is bool) {
+	if s := b.sent; s != nil {
+		b.r.index.Computed(b.r.clock, s.hashes, s.slot, s.life, burst, is)
+		b.sent = nil
+	}
 }
 
 type holding struct {
@@ -81,10 +97,16 @@ func (b *Booking) Serving(addr string) {
 
 // FirstByte tells that the prompt is prefilled: its blocks are in decode from now on.
 func (b *Booking) FirstByte() {
-	b.change(func() { b.decodes = true })
+	b.change(func() {
+		b.decodes = true
+		b.computed(true)
+	})
 }
 
 // Release ends the booking.
 func (b *Booking) Release() {
-	b.change(func() { b.done, b.candidates = true, nil })
+	b.change(func() {
+		b.done, b.candidates = true, nil
+		b.computed(false)
+	})
 }

@@ -11,8 +11,8 @@ import (
 // What a block is worth that a worker holds, in the tier that it is in: it must be fetched from there before it is of use.
 var credits = [...]float64{blocktree.Device: 1, blocktree.Host: 0.75, blocktree.Disk: 0.25}
 
-// burst is how long a prompt counts as held where it was sent, with workers that announce what they hold: their word comes
-// when the engine has computed it.
+// burst is how long a prompt counts as held where it was sent, with workers that announce what they hold, once it has its
+// first byte: until then it waits there, and from then on their word of it comes.
 const burst = 10 * time.Second
 
 // maxKeys bounds the blocks of one worker: 16 million tokens of the smallest usual size.

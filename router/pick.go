@@ -1,6 +1,7 @@
 package router
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -94,11 +95,12 @@ func (r *Router) book(c *Choice, p *Prompt, known bool) {
 	best.w.load.add(b.load())
 	r.picks++
 	best.w.lastPick = r.picks
-	ttl := r.cfg.TTL
-	if known && best.feed != nil {
+	ttl, pending := r.cfg.TTL, known && best.feed != nil
+	if pending {
 		ttl = min(ttl, burst)
+		b.sent = &sent{slices.Clone(p.Hashes), best.w.slot, r.index.life(best.w.slot)}
 	}
-	r.index.Sent(r.clock, p, best.w.slot, ttl)
+	r.index.Sent(r.clock, p.Hashes, best.w.slot, ttl, pending)
 	c.Overlap, c.Booking, c.Announced, c.Held = best.held, b, known && best.feed != nil, best.announced
 }
 

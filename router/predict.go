@@ -43,9 +43,10 @@ type node struct {
 
 // holder is a worker that was sent all of a node.
 type holder struct {
-	worker int32
-	life   uint32
-	until  time.Duration
+	worker  int32
+	life    uint32
+	until   time.Duration
+	pending uint32 // requests that wait there for their first byte with all of the node: it holds until they have it
 }
 
 func newPredictive(ttl time.Duration, maxBlocks int) *predictive {
@@ -94,22 +95,56 @@ func common(a, b []uint64) int {
 }
 
 func (x *predictive) valid(h holder, at time.Duration) bool {
-	return h.until > at && h.life == x.lives[h.worker]
+	return (h.until > at || h.pending > 0) && h.life == x.lives[h.worker]
 }
 
-// Sent notes that the prompt goes to the worker, and for how long, at most the longest, that holds.
-func (x *predictive) Sent(now time.Time, p *Prompt, worker int, ttl time.Duration) {
+// Sent notes that the prompt goes to the worker, and for how long, at most the longest, that holds. pending: it holds in any
+// case until Computed says that it has its first byte.
+func (x *predictive) Sent(now time.Time, hashes []uint64, worker int, ttl time.Duration, pending bool) {
 	at := x.since(now)
 	x.know(worker)
+	h := holder{worker: int32(worker), life: x.lives[worker], until: at + ttl}
+	if pending {
+		h.pending = 1
+	}
 	// From the leaf up, so that each parent is used after its child.
-	for n := x.path(p.Hashes); n != &x.root; n = n.parent {
-		x.hold(n, holder{int32(worker), x.lives[worker], at + ttl}, at)
+	for n := x.path(hashes); n != &x.root; n = n.parent {
+		x.hold(n, h, at)
 		x.unlink(n)
 		x.link(n, nil)
 		n.used = at
 	}
 	for x.blocks > x.max {
 		x.forget(x.oldest)
+	}
+}
+
+// life of a worker, for Computed.
+func (x *predictive) life(worker int) uint32 {
+	x.know(worker)
+	return x.lives[worker]
+}
+
+// Computed ends what a pending Sent began. computed: the prompt has its first byte, and holds for ttl from now on; otherwise
+// the request has ended without.
+func (x *predictive) Computed(now time.Time, hashes []uint64, worker int, life uint32, ttl time.Duration, computed bool) {
+	at, n := x.since(now), &x.root
+	for len(hashes) > 0 && x.lives[worker] == life {
+		next := x.edges[edge{n, hashes[0]}]
+		if next == nil || len(next.hashes) > len(hashes) || common(next.hashes, hashes) < len(next.hashes) {
+			return // forgotten
+		}
+		for i := range next.holders {
+			h := &next.holders[i]
+			if h.worker != int32(worker) || h.life != life {
+				continue
+			}
+			h.pending -= min(h.pending, 1)
+			if computed {
+				h.until = max(h.until, at+ttl)
+			}
+		}
+		n, hashes = next, hashes[len(next.hashes):]
 	}
 }
 
@@ -153,7 +188,12 @@ func (x *predictive) split(n *node, at int) *node {
 func (x *predictive) hold(n *node, h holder, at time.Duration) {
 	keep := n.holders[:0]
 	for _, o := range n.holders {
-		if o.worker != h.worker && x.valid(o, at) {
+		switch {
+		case !x.valid(o, at):
+		case o.worker == h.worker:
+			h.pending += o.pending
+			h.until = max(h.until, o.until)
+		default:
 			keep = append(keep, o)
 		}
 	}

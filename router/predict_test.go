@@ -108,7 +108,7 @@ func againstAList(t *testing.T, maxBlocks int) {
 			x.Cleared(w)
 		} else {
 			m.sent = append(m.sent, sentPrompt{prompt, fmt.Sprint(w), m.alive[fmt.Sprint(w)], now})
-			x.Sent(now, &s.prompt, w, x.ttl)
+			x.Sent(now, s.prompt.Hashes, w, x.ttl, false)
 		}
 		x.check(t)
 	}
