@@ -18,7 +18,7 @@ import (
 // Blocks is how the picker follows what workers hold.
 type Blocks struct {
 	// Dial makes a connection to where a worker announces its blocks, with the spoke's credentials. It does not wait for it.
-	Dial func(address string) (*grpc.ClientConn, error)
+	Dial func(fleet.Worker) (*grpc.ClientConn, error)
 	// Seed is that of the hashes, and a channel that is closed when it changes.
 	Seed func() (uint64, <-chan struct{})
 	Log  *slog.Logger
@@ -87,7 +87,7 @@ func (fs *followers) stop() {
 // run follows again and again until ctx ends.
 func (f *follower) run(ctx context.Context) {
 	defer f.p.texts.leave(f.worker)
-	conn, err := f.p.Blocks.Dial(f.worker.BlocksAddr)
+	conn, err := f.p.Blocks.Dial(f.worker)
 	if err != nil {
 		f.p.texts.say(f.worker, "cannot be followed: "+err.Error())
 		return

@@ -84,9 +84,9 @@ func follow(t *testing.T, addrs ...string) *following {
 			defer f.mu.Unlock()
 			return f.seed, f.reseed
 		},
-		Dial: func(address string) (*grpc.ClientConn, error) {
+		Dial: func(w fleet.Worker) (*grpc.ClientConn, error) {
 			return grpc.NewClient("passthrough:///b", grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listeners[address].Dial() }))
+				grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listeners[w.BlocksAddr].Dial() }))
 		},
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -56,7 +56,7 @@ type door struct {
 func serveDoor(ctx context.Context, flags doorFlags, token, secret string, log *slog.Logger) error {
 	d := &door{doorFlags: flags, log: log, registry: newRegistry()}
 	d.seed = newSeed(secret, flags.fleetFlags.seedFile, flags.spoke, log)
-	if err := d.build(ctx); err != nil {
+	if err := d.build(ctx, token); err != nil {
 		return err
 	}
 	d.listen(token)
@@ -78,7 +78,7 @@ func serveDoor(ctx context.Context, flags doorFlags, token, secret string, log *
 }
 
 // build makes the domain: what a door knows and holds. Nothing runs yet but the last good policy.
-func (d *door) build(ctx context.Context) (err error) {
+func (d *door) build(ctx context.Context, token string) (err error) {
 	if err := os.MkdirAll(filepath.Join(d.dir, "run"), 0o700); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (d *door) build(ctx context.Context) (err error) {
 	if d.certificates, err = openCertificates(d.fleetFlags.tls, d.registry, d.log); err != nil {
 		return err
 	}
-	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer})
+	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer, Blocks: d.blocks(token)})
 	d.control = envoy.NewServer(d.envoy, d.fleet, d.log, d.registry)
 	// Now, lest an Envoy that is there already be told to drop what it has.
 	d.control.SetEndpoints(endpointNames(d.policy.Load()))
