@@ -102,16 +102,27 @@ func startDynamo(t *testing.T, python string) *dynamo {
 		}
 		t.Cleanup(p.end)
 	}
-	// The indexer asks for no replay: what is published before it has subscribed it never knows.
-	start("indexer", "--block-size", fmt.Sprint(mockerBlock), "--model-name", model, "--workers", "1=tcp://127.0.0.1:6557")
-	eventually(t, 5*time.Minute, "Dynamo's indexer answers", func() bool { return responds("http://127.0.0.1:8090/workers") != "" })
 	start("mocker", "--model-path", the.modelDir(), "--model-name", model, "--num-workers", "1", "--speedup-ratio", "10",
 		"--block-size", fmt.Sprint(mockerBlock), "--num-gpu-blocks-override", "64", "--zmq-kv-events-ports", "6557", "--zmq-replay-ports", "6657")
 	start("frontend", "--http-port", "8000")
 	eventually(t, 5*time.Minute, "Dynamo serves the model", func() bool {
 		return strings.Contains(responds("http://127.0.0.1:8000/v1/models"), `"`+model+`"`)
 	})
-	return &dynamo{python}
+	start("indexer", "--block-size", fmt.Sprint(mockerBlock), "--model-name", model, "--workers", "1=tcp://127.0.0.1:6557")
+	eventually(t, 5*time.Minute, "Dynamo's indexer answers", func() bool { return responds("http://127.0.0.1:8090/workers") != "" })
+	d := &dynamo{python}
+	// It asks for no replay, and loses for ever what follows a block that it missed: so first one that nothing follows must come.
+	for i, until := 0, time.Now().Add(patience); ; i++ {
+		text := fmt.Sprint(i, strings.Repeat(" warming up", 20))
+		var answer any
+		d.post(t, "http://127.0.0.1:8000/v1/completions", map[string]any{"model": model, "prompt": text, "max_tokens": 1}, &answer)
+		if d.indexed(t, d.tokens(t, text)) > 0 {
+			break
+		} else if time.Now().After(until) {
+			t.Fatal("Dynamo's indexer sees no block")
+		}
+	}
+	return d
 }
 
 // responds is what is to be got there; empty: nothing.
