@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: run test build envoy redis kafka postgres vllm lint unit race e2e test-engine fuzz generate bench load soak clean
+.PHONY: run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine fuzz generate bench load soak clean
 
 run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -43,6 +43,9 @@ kafka: ## The real Kafka, for the tests.
 postgres: ## The real PostgreSQL, for the tests.
 	@test/setup/postgres.sh
 
+dynamo: ## Dynamo's mocker and indexer, for the tests of KV events.
+	@test/setup/dynamo.sh
+
 vllm: ## The real vLLM on CPU, and a tiny model for it.
 	@test/setup/vllm.sh
 
@@ -73,7 +76,7 @@ e2e: build redis kafka envoy $(PYTHON) ## End to end, against the real Envoy.
 	$(call say,end to end against the real Envoy)
 	@go test -count=1 -timeout 8m ./test
 
-test-engine: build envoy vllm ## The real vLLM behind the real Envoy: about ten minutes.
+test-engine: build envoy vllm dynamo ## The real vLLM behind the real Envoy: about ten minutes.
 	$(call say,the real vLLM (starts in a minute or two each of three times))
 	@go vet -tags engine ./test/engine
 	@go test -tags engine -count=1 -v -timeout 60m ./test/engine
