@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 )
 
 // Kinds of record.
@@ -77,3 +79,7 @@ func EngineID(source, engineEpoch string, number uint64) string {
 func ServedID(admission string, attempt uint32, leg string) string {
 	return admission + "/" + KindServed + "/" + strconv.FormatUint(uint64(attempt), 10) + "/" + leg
 }
+
+// Answers says of a served record that a client's answer may have come from it: other legs than the main one work for that,
+// and what they took from an engine is no client's.
+func Answers(r *usagev1.Record) bool { return strings.HasSuffix(r.Id, "/main") }

@@ -106,10 +106,11 @@ func (g *group) hour() (at time.Time) {
 	return at
 }
 
-// best is the attempt that the client's answer came from, as far as records tell: nil if there is none.
+// best is the attempt that the client's answer came from, as far as records tell: nil if there is none. A leg that prefilled
+// for another worker is none.
 func (g *group) best() (best *usagev1.Record) {
 	for _, r := range g.served {
-		if best == nil || better(r, best) {
+		if usage.Answers(r) && (best == nil || better(r, best)) {
 			best = r
 		}
 	}

@@ -87,7 +87,10 @@ func (a *Audit) unused(hour time.Time, g *group) {
 
 // unknown: served, and no door knows of it.
 func (a *Audit) unknown(hour time.Time, g *group) {
-	best := g.best()
+	best, answered := g.best(), true
+	if best == nil {
+		best, answered = g.served[0], false
+	}
 	if !a.allTold(eventTime(best), isDoor) {
 		a.open(hour, best)
 		return
@@ -98,7 +101,7 @@ func (a *Audit) unknown(hour time.Time, g *group) {
 		lost = lost || s.door && a.writtenOff(name, s.newest)
 	}
 	admitted := unknownAdmitted(best, g.hour())
-	if a.mend(hour, p, lost, func() *usagev1.Record { return admitted }) {
+	if a.mend(hour, p, lost, func() *usagev1.Record { return admitted }) && answered {
 		p.Kind = MissingUsage
 		a.mend(hour, p, lost, func() *usagev1.Record { return restoreUsage(admitted, best) })
 	}

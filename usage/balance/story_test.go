@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -114,6 +115,8 @@ func setField(t *testing.T, r *usagev1.Record, name, value string) {
 		r.Team = value
 	case "worker":
 		r.Worker = value
+	case "leg":
+		r.Id = usage.ServedID(r.Admission, r.Attempt, value)
 	case "attempt":
 		r.Attempt = uint32(value[0] - '0')
 	case "price": // of a million tokens, each kind
@@ -158,7 +161,7 @@ func finish(r *usagev1.Record, at string, t *testing.T) {
 	case usage.KindUsage:
 		r.Id, r.EndedAt = usage.UsageID(r.Admission), stamp(clock(t, at))
 	case usage.KindServed:
-		r.Id, r.EndedAt, r.AdmittedAt = usage.ServedID(r.Admission, r.Attempt, "main"), r.AdmittedAt, nil
+		r.Id, r.EndedAt, r.AdmittedAt = cmp.Or(r.Id, usage.ServedID(r.Admission, r.Attempt, "main")), r.AdmittedAt, nil
 	case usage.KindProbe, usage.KindEngine: // ADMISSION is ENGINE-EPOCH#NUMBER
 		run, n, _ := strings.Cut(r.Admission, "#")
 		number, err := strconv.ParseUint(n, 10, 64)

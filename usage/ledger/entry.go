@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protodelim"
 
@@ -66,15 +65,13 @@ func replace(held **usagev1.Record, r *usagev1.Record) verdict {
 // that was answered.
 func better(r, than *usagev1.Record) bool {
 	return cmp.Or(
-		less(isMain(than), isMain(r)),
+		less(usage.Answers(than), usage.Answers(r)),
 		less(than.Outcome == usage.OutcomeComplete, r.Outcome == usage.OutcomeComplete),
 		cmp.Compare(r.GetCompletionTokens(), than.GetCompletionTokens()),
 		cmp.Compare(r.Attempt, than.Attempt),
 		cmp.Compare(r.Id, than.Id),
 	) > 0
 }
-
-func isMain(r *usagev1.Record) bool { return strings.HasSuffix(r.Id, "/main") }
 
 func less(a, b bool) int {
 	switch {
