@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -71,6 +72,9 @@ func vllmArguments(l *launched) (args, env []string, err error) {
 		args = append(args, "--host", host, "--port", port)
 		env = append(env, "VLLM_API_KEY="+l.key) // not in the arguments, which everybody may read
 	}
+	if vllmAlone(l) {
+		env = append(env, "VLLM_HOST_IP=127.0.0.1")
+	}
 	if source := vllmSource(l); len(source.Events) > 0 {
 		config, err := json.Marshal(map[string]any{"enable_kv_cache_events": true, "publisher": "zmq",
 			"endpoint": source.Events[0], "replay_endpoint": source.Replay[0]})
@@ -80,6 +84,26 @@ func vllmArguments(l *launched) (args, env []string, err error) {
 		args = append(args, "--enable-prefix-caching", "--kv-events-config", string(config))
 	}
 	return args, env, nil
+}
+
+// vllmAlone says that the engine runs on this machine alone and nobody said where its parts meet: then torch's groups need not
+// listen where other machines reach them.
+func vllmAlone(l *launched) bool {
+	env := l.cfg.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	for _, variable := range env {
+		if strings.HasPrefix(variable, "VLLM_HOST_IP=") {
+			return false
+		}
+	}
+	for _, flag := range []string{"--nnodes", "--node-rank", "--master-addr", "--data-parallel-address", "--data-parallel-size-local"} {
+		if flagValue(l.cfg.Args, flag) != "" {
+			return false
+		}
+	}
+	return flagValue(l.cfg.Args, "--distributed-executor-backend") != "ray"
 }
 
 // vllmSource is a pair of sockets a rank in the engine's folder. The engine adds a suffix of its own for the ranks above 0,
