@@ -193,6 +193,10 @@ func testEvents(t *testing.T) {
 	if p.Mode != workerv1.Profile_MODE_INDEXED || p.BlockSize != blockSize || !p.TellsRoots || !strings.Contains(p.ChatTemplate, "<|im_start|>") {
 		t.Errorf("profile: %v %q, blocks of %d, roots %v", p.Mode, p.Reason, p.BlockSize, p.TellsRoots)
 	}
+	eventually(t, patience, "the shim itself announces blocks", func() bool {
+		page := first.page("/metrics")
+		return strings.Contains(page, `spokegate_worker_kv_blocks{tier="device"}`) && !strings.Contains(page, `spokegate_worker_kv_blocks{tier="device"} 0`)
+	})
 }
 
 // testEventsAfterRestart: the engine was killed, and started again behind the same sockets: nothing of before is announced.
