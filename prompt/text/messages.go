@@ -56,6 +56,7 @@ func (m *Model) render(data map[string]jinja.Value) (out string, err error) {
 		}
 	}()
 	data[toJSONName] = toJSON
+	new(budget).add(data)
 	return m.template.RenderValues(data)
 }
 

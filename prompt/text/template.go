@@ -105,6 +105,21 @@ func (l *literals) tag(open, body string) {
 		l.raw()
 	default:
 		l.out.WriteString(open + " " + jsonFilter.ReplaceAllString(inside, "|"+toJSONName) + " " + closing)
+		if open == "{%" {
+			l.count(inside)
+		}
+	}
+}
+
+// count puts a call behind the beginning of a loop or a macro: see budget.
+func (l *literals) count(inside string) {
+	words := strings.Fields(inside)
+	switch {
+	case len(words) == 0:
+	case words[0] == "for":
+		l.out.WriteString("{{ " + turnName + "() }}")
+	case words[0] == "macro":
+		l.out.WriteString("{{ " + callName + "() }}")
 	}
 }
 

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/ardanlabs/jinja"
@@ -41,6 +42,45 @@ func TestWhiteSpaceIsPythons(t *testing.T) {
 		})
 		if err != nil || got != c[1] {
 			t.Errorf("%q: %v\n%q, want\n%q", c[0], err, got, c[1])
+		}
+	}
+}
+
+// TestTemplatesEnd, whatever is in them: the error is one that says so.
+func TestTemplatesEnd(t *testing.T) {
+	for name, source := range map[string]string{
+		"a long range":      "{% for i in range(1000000000) %}{% endfor %}",
+		"many ranges":       "{% for i in range(50000) %}{% for j in range(50000) %}{% endfor %}{% endfor %}",
+		"loops in loops":    "{% for a in l %}{% for b in l %}{% for c in l %}x{% endfor %}{% endfor %}{% endfor %}",
+		"a macro by itself": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+		"two macros":        "{%- macro a() -%}{{ b() }}{%- endmacro -%}{%	macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
+	} {
+		compiled, err := compile(source)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		m := Model{template: compiled}
+		list := make([]jinja.Value, 2000)
+		for i := range list {
+			list[i] = jinja.NewInt(1)
+		}
+		if _, err := m.render(map[string]jinja.Value{"l": jinja.NewList(list)}); err == nil || !strings.Contains(err.Error(), errBudget.Error()) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, c := range [][2]string{
+		{"{% for i in range(3) %}{{ i }}{% endfor %}", "012"},
+		{"{% for i in range(5, 1, -2) %}{{ i }}{% endfor %}", "53"},
+		{"{% macro m(x, y=2) %}{{ x }}{{ y }}{% endmacro %}{{ m(1) }}{{ m(3, y=4) }}", "1234"},
+		{"{% macro deep(n) %}{{ n }}{% if n > 0 %}{{ deep(n - 1) }}{% endif %}{% endmacro %}{{ deep(3) }}", "3210"},
+	} {
+		compiled, err := compile(c[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := Model{template: compiled}
+		if got, err := m.render(map[string]jinja.Value{}); err != nil || got != c[1] {
+			t.Errorf("%s: %q, %v", c[0], got, err)
 		}
 	}
 }
