@@ -134,7 +134,8 @@ func runDoor(ctx context.Context, args []string) error {
 
 func readToken(path string) (string, error) {
 	if path == "" {
-		return "", errors.New("-join-token-file is missing: workers need a token to join with")
+		return "", errors.New("-join-token-file is missing: doors and their workers share a file with a secret of at least 32 characters " +
+			"(openssl rand -hex 32), or know each other by certificates: docs/operating.md")
 	}
 	return readSecret(path, "the join token")
 }
@@ -142,11 +143,11 @@ func readToken(path string) (string, error) {
 func readSecret(path, what string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s: %w", what, err)
 	}
 	secret := strings.TrimSpace(string(data))
 	if len(secret) < 32 {
-		return "", fmt.Errorf("%s: %s must have at least 32 characters", path, what)
+		return "", fmt.Errorf("%s in %s has %d characters: want at least 32 characters (openssl rand -hex 32)", what, path, len(secret))
 	}
 	return secret, nil
 }

@@ -72,33 +72,40 @@ var errUsage = errors.New("usage")
 // parse reads a role's flags; what follows them must be exactly the named arguments.
 func parse(f *flag.FlagSet, args []string, names ...string) error {
 	synopsis := explain(f, names...)
-	if err := explained(f, f.Parse(args)); err != nil {
+	if err := explained(f, synopsis, f.Parse(args)); err != nil {
 		return err
 	}
 	if f.NArg() != len(names) {
+		if f.NArg() > len(names) {
+			fmt.Fprintf(os.Stderr, "unexpected argument: %s\n", f.Arg(len(names)))
+		} else {
+			fmt.Fprintf(os.Stderr, "missing argument: %s\n", names[f.NArg()])
+		}
 		fmt.Fprintln(os.Stderr, synopsis)
 		return errUsage
 	}
 	return nil
 }
 
-// explain sets what -h and a wrong flag print first, and answers it.
+// explain answers what -h and a wrong flag print first; explained prints it.
 func explain(f *flag.FlagSet, names ...string) (synopsis string) {
 	words := []string{"usage: spokegate", f.Name()}
 	f.VisitAll(func(*flag.Flag) { words[1] = f.Name() + " [flags]" })
 	synopsis = strings.Join(append(words, names...), " ")
-	f.Usage = func() { fmt.Fprintln(os.Stderr, synopsis) }
+	f.Usage = func() {}
 	return synopsis
 }
 
-// explained adds to that all flags where -h asked for them; a wrong one would be lost among them.
-func explained(f *flag.FlagSet, err error) error {
+// explained prints the synopsis, and all flags where -h asked for them; a wrong one would be lost among them.
+func explained(f *flag.FlagSet, synopsis string, err error) error {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+		fmt.Println(synopsis)
+		f.SetOutput(os.Stdout)
 		f.PrintDefaults()
 		return err
 	case err != nil:
-		fmt.Fprintf(os.Stderr, "spokegate %s -h tells the flags.\n", f.Name())
+		fmt.Fprintf(os.Stderr, "%s\nspokegate %s -h tells the flags.\n", synopsis, f.Name())
 		return errUsage
 	}
 	return nil
@@ -106,11 +113,18 @@ func explained(f *flag.FlagSet, err error) error {
 
 // pickSub takes a subcommand off args.
 func pickSub(name string, args []string, subs map[string]role) (role, []string, error) {
+	list := slices.Sorted(maps.Keys(subs))
+	synopsis := fmt.Sprintf("usage: spokegate %s %s\nspokegate %[1]s %[3]s -h tells its flags.\n", name, strings.Join(list, "|"), list[0])
 	if len(args) > 0 {
 		if r, ok := subs[args[0]]; ok {
 			return r, args[1:], nil
 		}
+		if slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
+			fmt.Print(synopsis)
+			return nil, nil, flag.ErrHelp
+		}
+		fmt.Fprintf(os.Stderr, "spokegate %s: there is no command %q\n", name, args[0])
 	}
-	fmt.Fprintf(os.Stderr, "usage: spokegate %s %s\n", name, strings.Join(slices.Sorted(maps.Keys(subs)), "|"))
+	fmt.Fprint(os.Stderr, synopsis)
 	return nil, nil, errUsage
 }

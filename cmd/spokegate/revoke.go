@@ -57,8 +57,7 @@ func revokeKey(_ context.Context, args []string) error {
 
 // parseAround is parse for KEY with flags on either side of it, and for no KEY where alone is set.
 func parseAround(f *flag.FlagSet, args []string, alone *bool) error {
-	explain(f, "KEY")
-	err := explained(f, f.Parse(args))
+	err := explained(f, explain(f, "KEY"), f.Parse(args))
 	switch {
 	case err != nil:
 		return err
