@@ -26,8 +26,16 @@ func levelFlag(f *flag.FlagSet, level *slog.Level) {
 
 // newLog writes JSON lines: at most linesPerSecond of each kind, and how many there would have been.
 func newLog(w io.Writer, level slog.Level, role, name string) *slog.Logger {
-	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutKeys})
+	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})
 	return slog.New(bounded{Handler: h, counts: &counts{of: map[kind]*count{}}}).With("role", role, "name", name)
+}
+
+// plain writes durations as people do (30s, not 30000000000), and no keys.
+func plain(groups []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return withoutKeys(groups, a)
 }
 
 // withoutKeys is the last resort: no line is made to hold a key, but an error may quote what somebody wrote into a file.

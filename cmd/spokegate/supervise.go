@@ -43,7 +43,11 @@ func (c *child) run(ctx context.Context) {
 		if time.Since(began) > settled {
 			backoff = firstBackoff
 		}
-		c.say("%s died (%v)%s; starting it again in %v", c.name, err, c.lastWords(), backoff)
+		if err == nil {
+			c.say("%s ended; starting it again in %v", c.name, backoff)
+		} else {
+			c.say("%s died (%v)%s; starting it again in %v", c.name, err, c.lastWords(), backoff)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(backoff):
@@ -94,9 +98,6 @@ func (c *child) once(ctx context.Context) error {
 	err = cmd.Wait()
 	close(ended)
 	<-stopped
-	if err == nil {
-		err = fmt.Errorf("exit status 0")
-	}
 	return err
 }
 

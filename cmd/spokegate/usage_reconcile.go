@@ -118,7 +118,7 @@ func reconcileUsage(ctx context.Context, args []string) (err error) {
 		err = publish(ctx, report, &runJournal{dir: spool, source: balance.PublishSource(flags.as), kafka: flags.kafka})
 	}
 	if !report.Balanced {
-		err = errors.Join(fmt.Errorf("%d problems", report.Failing()), err)
+		err = errors.Join(fmt.Errorf("it does not balance, problems: %d", report.Failing()), err)
 	}
 	return err
 }

@@ -145,7 +145,7 @@ func (s *Server) follow(ctx context.Context, in *inbox, name string, log *slog.L
 		told := statusOf(st, time.Now())
 		s.Fleet.Report(name, told)
 		if s.Fleet.Update(name, state) {
-			log.Info("worker changed", "state", state, "reason", told.Reason)
+			log.Info("worker changed", "state", state.String(), "reason", told.Reason)
 		}
 		if !slices.Equal(told.Degraded, worse) {
 			worse = told.Degraded
