@@ -141,13 +141,16 @@ func (b *builder) targets(list []*policyv1.Target) []Target {
 func compileEndpoint(e *policyv1.Endpoint) *Endpoint {
 	out := &Endpoint{
 		Name: e.GetName(), AllowFields: map[string]bool{},
-		Routing: Routing{OverlapWeight: defOverlap, Temperature: e.GetRouting().GetTemperature(), BlockBytes: defBlock},
+		Routing: Routing{OverlapWeight: defOverlap, MissWeight: defMiss, Temperature: e.GetRouting().GetTemperature(), BlockBytes: defBlock},
 	}
 	for _, f := range e.GetAllowFields() {
 		out.AllowFields[f] = true
 	}
 	if r := e.GetRouting(); r != nil && r.OverlapWeight != nil {
 		out.Routing.OverlapWeight = r.GetOverlapWeight()
+	}
+	if r := e.GetRouting(); r != nil && r.MissWeight != nil {
+		out.Routing.MissWeight = r.GetMissWeight()
 	}
 	if r := e.GetRouting(); r != nil && r.BlockBytes != nil {
 		out.Routing.BlockBytes = int(r.GetBlockBytes())

@@ -114,7 +114,7 @@ func (p *parse) routing(e *RoutingEntry) *policyv1.Routing {
 	if e == nil {
 		return nil
 	}
-	m := &policyv1.Routing{OverlapWeight: e.OverlapWeight, Temperature: e.Temperature, BlockBytes: e.BlockBytes}
+	m := &policyv1.Routing{OverlapWeight: e.OverlapWeight, MissWeight: e.MissWeight, Temperature: e.Temperature, BlockBytes: e.BlockBytes}
 	p.moved(m, e)
 	return m
 }

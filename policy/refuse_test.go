@@ -26,6 +26,9 @@ func TestCompileRefuses(t *testing.T) {
 		"NaN weight": {func(s *policyv1.Set) {
 			s.Endpoints[0].Routing = &policyv1.Routing{OverlapWeight: proto.Float64(math.NaN())}
 		}, "overlap_weight: want a number from 0 to 1000"},
+		"NaN miss weight": {func(s *policyv1.Set) {
+			s.Endpoints[0].Routing = &policyv1.Routing{MissWeight: proto.Float64(math.NaN())}
+		}, "miss_weight: want a number from 0 to 1000"},
 		"NaN temperature": {func(s *policyv1.Set) {
 			s.Endpoints[0].Routing = &policyv1.Routing{Temperature: proto.Float64(math.NaN())}
 		}, "temperature: want a number from 0 to 1000"},

@@ -19,7 +19,8 @@ const (
 	// MaxQuota bounds quotas of a minute, day or month. Redis counts in floating point, which is exact up to 2^53: with
 	// quotas below 2^50, the sum of what is used, what is reserved and what a request asks for stays there.
 	MaxQuota   = 1_000_000_000_000_000
-	defOverlap = 1.0
+	defOverlap = 8.0
+	defMiss    = 1.0
 	defBlock   = 64
 	defOutput  = 1024
 	defCached  = 1.0
@@ -109,6 +110,9 @@ func (c *checker) routing(r *policyv1.Routing, path string) {
 	}
 	if w := r.OverlapWeight; w != nil && !within(*w, 0, MaxWeight) {
 		c.add(r, path, "overlap_weight", -1, "want a number from 0 to %g", MaxWeight)
+	}
+	if w := r.MissWeight; w != nil && !within(*w, 0, MaxWeight) {
+		c.add(r, path, "miss_weight", -1, "want a number from 0 to %g", MaxWeight)
 	}
 	if t := r.Temperature; t != nil && !within(*t, 0, MaxWeight) {
 		c.add(r, path, "temperature", -1, "want a number from 0 to %g", MaxWeight)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router/blocktree"
 )
 
@@ -22,9 +23,9 @@ type Choice struct {
 	// Booking of the chosen worker; must be released, however the request ends.
 	Booking *Booking
 
-	weight float64
-	all    []candidate // by address
-	order  []int       // Addrs, as places in all
+	how   *policy.Routing
+	all   []candidate // by address
+	order []int       // Addrs, as places in all
 }
 
 // rank fills order and Addrs.
@@ -57,7 +58,11 @@ func (c Choice) Explain() string {
 		return cmp.Or(c.all[a].compare(&c.all[b]), cmp.Compare(a, b))
 	})
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d blocks; cost = %g × prefill + decode\n", c.Blocks, c.weight)
+	formula := "prefill"
+	if c.how.MissWeight > 0 {
+		formula = fmt.Sprintf("(prefill + %g × missing)", c.how.MissWeight)
+	}
+	fmt.Fprintf(&b, "%d blocks; cost = %g × %s + decode\n", c.Blocks, c.how.OverlapWeight, formula)
 	for _, i := range places {
 		k := &c.all[i]
 		fmt.Fprintf(&b, "%s: overlap %d, prefill %d, decode %d, requests %d, cost %g", k.w.addr, k.held, k.prefill, k.load.decode, k.load.requests, k.cost)

@@ -5,13 +5,15 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router/blocktree"
 )
 
-// cost of a worker, in blocks.
-func cost(overlapWeight float64, prefill, decode int) float64 {
-	// The conversion keeps the compiler from fusing the two steps, so that equal loads cost the same everywhere.
-	return float64(overlapWeight*float64(prefill)) + float64(decode)
+// cost of a worker, in blocks: missing ones of this prompt, those that are waiting there to be computed, and those in decode.
+func cost(how *policy.Routing, missing, queued, decode int) float64 {
+	// The conversions keep the compiler from fusing two steps, so that equal loads cost the same everywhere.
+	prefill := float64(missing+queued) + float64(how.MissWeight*float64(missing))
+	return float64(how.OverlapWeight*prefill) + float64(decode)
 }
 
 // candidate is a worker as one pick sees it.

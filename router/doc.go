@@ -3,17 +3,19 @@
 //
 // Cost, lowest wins:
 //
-//	overlap_weight × prefill_blocks + decode_blocks
+//	overlap_weight × (prefill_blocks + miss_weight × missing_blocks) + decode_blocks
 //
 // prefill_blocks are the blocks of this prompt that the worker does not hold, and those of other requests still being
 // prefilled there. decode_blocks are the blocks in use by requests there. A request counts, from the pick on, what it must
-// prefill as prefill and what is held for it already as decode; at its first byte all of it is decode. Equal costs go to the
-// worker with the fewest requests, then to the one picked longest ago.
+// prefill as prefill and what is held for it already as decode; at its first byte all of it is decode. missing_blocks are
+// those of this prompt alone: a queue costs this request its wait and no more, but a block computed again also takes a place
+// in a cache, and time from those behind it (docs/routing.md has the measurements). Equal costs go to the worker with the
+// fewest requests, then to the one picked longest ago.
 //
 // It promises:
 //   - Picking and booking are one step. A burst of equal prompts knows of itself: the prompt counts as held where the first
-//     of them was sent, but what is still being prefilled there weighs as much as prefilling it elsewhere, so over idle
-//     workers the burst spreads evenly.
+//     of them was sent. With a miss weight of 0, what is still being prefilled there weighs as much as prefilling it elsewhere,
+//     so over idle workers the burst spreads evenly; with more it stays together until what it decodes weighs as much.
 //   - A booking ends when it is released, never by a timer, and exactly once. Loads are never negative, whatever comes
 //     twice, late, or for a worker that is gone.
 //   - Bounded memory: Config.MaxBlocks blocks (8 bytes each, and about 250 a place where prompts part), the oldest go first.

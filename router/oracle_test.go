@@ -24,6 +24,7 @@ type book struct {
 type dumb struct {
 	memory
 	weight float64
+	miss   float64
 	addrs  []string // sorted
 	books  []*book
 	picked map[string]int // when each was picked last, by worker and life
@@ -47,8 +48,9 @@ func (d *dumb) loadOf(addr string) (l load) {
 func (d *dumb) best(now time.Time, prompt []byte, eligible []string) string {
 	rank := func(addr string) string {
 		l := d.loadOf(addr)
-		prefill := (len(prompt)+d.size-1)/d.size - d.overlap(now, prompt, addr) + l.prefill
-		return fmt.Sprintf("%012.3f %06d %09d", d.weight*float64(prefill)+float64(l.decode), l.requests, d.picked[d.name(addr)])
+		missing := (len(prompt)+d.size-1)/d.size - d.overlap(now, prompt, addr)
+		prefill := float64(missing+l.prefill) + d.miss*float64(missing)
+		return fmt.Sprintf("%012.3f %06d %09d", d.weight*prefill+float64(l.decode), l.requests, d.picked[d.name(addr)])
 	}
 	return slices.MinFunc(eligible, func(a, b string) int { return strings.Compare(rank(a), rank(b)) })
 }
@@ -80,11 +82,11 @@ func subsetOf[T any](r *rand.Rand, all []T) []T {
 // with and without subsets, first bytes, moves, releases, workers that come and go while they have requests.
 func TestAgainstTheDumbRouter(t *testing.T) {
 	for seed := range uint64(8) {
-		weight := []float64{1, 0, 0.5, 3}[seed%4]
+		weight, miss := []float64{1, 0, 0.5, 3}[seed%4], []float64{0, 1, 0.5}[seed%3]
 		r := rand.New(rand.NewPCG(seed, 9))
 		all := []string{"10.0.0.1:8000", "10.0.0.1:8001", "10.0.0.2:8000", "[::1]:8000", "[2001:db8::1]:8000"}
-		d := &dumb{memory: memory{ttl: time.Minute, size: 8, alive: map[string]int{}}, weight: weight, picked: map[string]int{}}
-		p := newPool(t, Config{OverlapWeight: weight, TTL: time.Minute})
+		d := &dumb{memory: memory{ttl: time.Minute, size: 8, alive: map[string]int{}}, weight: weight, miss: miss, picked: map[string]int{}}
+		p := newPool(t, Config{OverlapWeight: weight, MissWeight: miss, TTL: time.Minute})
 		for range 1000 {
 			p.now = p.now.Add(time.Duration(r.IntN(3)) * time.Second)
 			switch r.IntN(12) {

@@ -46,7 +46,7 @@ func (r *Router) Pick(now time.Time, ask Ask) (Choice, error) {
 	}
 	held := s.heldBy(r.slots)
 	r.index.Overlap(r.clock, &s.prompt, held)
-	c := Choice{Blocks: blocksOf(max(len(ask.Text), len(ask.Prompt)), how.BlockBytes), weight: how.OverlapWeight}
+	c := Choice{Blocks: blocksOf(max(len(ask.Text), len(ask.Prompt)), how.BlockBytes), how: how}
 	if ask.Text != nil {
 		c.Blocks = blocksOf(len(ask.Text), how.BlockBytes)
 	}
@@ -77,7 +77,7 @@ func (r *Router) candidates(how *policy.Routing, blocks int, s *scratch, only *s
 			c.held = max(c.held, min(worth(c.announced, how.BlockBytes), blocks))
 		}
 		c.prefill = blocks - c.held + w.load.prefill
-		c.cost = cost(how.OverlapWeight, c.prefill, w.load.decode)
+		c.cost = cost(how, blocks-c.held, w.load.prefill, w.load.decode)
 		cs = append(cs, c)
 	}
 	return cs

@@ -18,6 +18,8 @@ import (
 type Config struct {
 	// OverlapWeight of a block to prefill against a block in decode. 0: what workers hold does not matter.
 	OverlapWeight float64
+	// MissWeight is what a block that the worker lacks counts beyond its prefill. 0: nothing.
+	MissWeight float64
 	// Temperature 0 takes the lowest cost always. Above it the choice is random, the likelier the cheaper: softmax over the
 	// negative cost, scaled so that the cheapest and the dearest are 1 apart.
 	Temperature float64
@@ -100,7 +102,7 @@ func New(cfg Config) *Router {
 	cfg = cfg.withDefaults()
 	r := &Router{cfg: cfg, byAddr: map[string]*worker{}, feeds: map[string]*Feed{}, index: newPredictive(cfg.TTL, cfg.MaxBlocks)}
 	r.pool.New = func() any { return new(scratch) }
-	r.SetRouting(policy.Routing{OverlapWeight: cfg.OverlapWeight, Temperature: cfg.Temperature, BlockBytes: cfg.BlockBytes})
+	r.SetRouting(policy.Routing{OverlapWeight: cfg.OverlapWeight, MissWeight: cfg.MissWeight, Temperature: cfg.Temperature, BlockBytes: cfg.BlockBytes})
 	return r
 }
 
@@ -109,7 +111,8 @@ func New(cfg Config) *Router {
 // another block size nothing that is remembered can be compared any more, so it is dropped; bookings keep the blocks
 // that they were counted in.
 func (r *Router) SetRouting(p policy.Routing) {
-	p.OverlapWeight, p.Temperature, p.BlockBytes = sane(p.OverlapWeight), sane(p.Temperature), defaulted(p.BlockBytes, defaultBlockBytes)
+	p.OverlapWeight, p.MissWeight, p.Temperature = sane(p.OverlapWeight), sane(p.MissWeight), sane(p.Temperature)
+	p.BlockBytes = defaulted(p.BlockBytes, defaultBlockBytes)
 	if old := r.routing.Load(); old != nil && *old == p {
 		return
 	}

@@ -256,6 +256,19 @@ func TestBurstUnderAHighWeight(t *testing.T) {
 	}
 }
 
+// With the policy's defaults a burst of a long new prompt stays where it is computed, which costs the fleet once, until what
+// the worker has in decode weighs as much: 1000 blocks queued at a cost of 8 each against as many missing elsewhere, at 16.
+func TestBurstByDefault(t *testing.T) {
+	p := newPool(t, Config{OverlapWeight: 8, MissWeight: 1}, a, b)
+	var order string
+	for range 20 {
+		order += map[string]string{a: "a", b: "b"}[p.pick(text(1000, "p")).Addrs[0]]
+	}
+	if order != "aaaaaaaaabbbbbbbbbab" {
+		t.Errorf("order %s", order)
+	}
+}
+
 // Different prompts never tie by what is held, only by load: they spread as well.
 func TestBurstOfDifferentPrompts(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1}, a, b, c)

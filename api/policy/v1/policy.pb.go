@@ -760,7 +760,9 @@ type Routing struct {
 	// 0: always the lowest cost.
 	Temperature *float64 `protobuf:"fixed64,2,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`
 	// Bytes of a rendered prompt that stand for one KV block in the predictive index.
-	BlockBytes    *uint32 `protobuf:"varint,3,opt,name=block_bytes,json=blockBytes,proto3,oneof" json:"block_bytes,omitempty"`
+	BlockBytes *uint32 `protobuf:"varint,3,opt,name=block_bytes,json=blockBytes,proto3,oneof" json:"block_bytes,omitempty"`
+	// What a block that a worker lacks counts beyond the time that it takes to compute.
+	MissWeight    *float64 `protobuf:"fixed64,4,opt,name=miss_weight,json=missWeight,proto3,oneof" json:"miss_weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -812,6 +814,13 @@ func (x *Routing) GetTemperature() float64 {
 func (x *Routing) GetBlockBytes() uint32 {
 	if x != nil && x.BlockBytes != nil {
 		return *x.BlockBytes
+	}
+	return 0
+}
+
+func (x *Routing) GetMissWeight() float64 {
+	if x != nil && x.MissWeight != nil {
+		return *x.MissWeight
 	}
 	return 0
 }
@@ -1239,15 +1248,18 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"\bEndpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fallow_fields\x18\x02 \x03(\tR\vallowFields\x126\n" +
-	"\arouting\x18\x03 \x01(\v2\x1c.spokegate.policy.v1.RoutingR\arouting\"\xb5\x01\n" +
+	"\arouting\x18\x03 \x01(\v2\x1c.spokegate.policy.v1.RoutingR\arouting\"\xeb\x01\n" +
 	"\aRouting\x12*\n" +
 	"\x0eoverlap_weight\x18\x01 \x01(\x01H\x00R\roverlapWeight\x88\x01\x01\x12%\n" +
 	"\vtemperature\x18\x02 \x01(\x01H\x01R\vtemperature\x88\x01\x01\x12$\n" +
 	"\vblock_bytes\x18\x03 \x01(\rH\x02R\n" +
-	"blockBytes\x88\x01\x01B\x11\n" +
+	"blockBytes\x88\x01\x01\x12$\n" +
+	"\vmiss_weight\x18\x04 \x01(\x01H\x03R\n" +
+	"missWeight\x88\x01\x01B\x11\n" +
 	"\x0f_overlap_weightB\x0e\n" +
 	"\f_temperatureB\x0e\n" +
-	"\f_block_bytes\"f\n" +
+	"\f_block_bytesB\x0e\n" +
+	"\f_miss_weight\"f\n" +
 	"\x04Team\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06models\x18\x02 \x03(\tR\x06models\x122\n" +
