@@ -8,7 +8,7 @@ const named = 7; // colours; the rest is "others"
 let last = null; // what was drawn, to draw it again where the width changes
 
 function money(micro, currency, short) {
-  const o = short ? { notation: "compact", maximumFractionDigits: 2 } : { minimumFractionDigits: 2, maximumFractionDigits: 2 };
+  const o = short ? { notation: "compact", maximumSignificantDigits: 3 } : { minimumFractionDigits: 2, maximumFractionDigits: 2 };
   if (!short && micro !== 0 && Math.abs(micro) < 1e6) o.maximumFractionDigits = 6;
   try {
     return new Intl.NumberFormat("en", { style: "currency", currency, ...o }).format(micro / 1e6);
@@ -176,7 +176,7 @@ function told(list) {
     return [stamp(t.at), b.balanced ? "balances" : "does not balance", `${plain.format(b.admitted)} admissions`, against];
   });
   if (rows.length) listing("told", null, ["when (UTC)", "result", "of", "against it"], rows);
-  else $("told").replaceChildren(element("p", { class: "nothing" }, "Nobody has reconciled yet: run spokegate usage reconcile."));
+  else $("told").replaceChildren(element("p", { class: "nothing" }, "No result of spokegate usage reconcile is in the journals: it publishes with -kafka, and from spools with -publish."));
 }
 
 function listing(id, title, heads, rows) {
