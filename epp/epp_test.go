@@ -93,7 +93,11 @@ func load(p *Picker) (requests int) {
 
 func chat(t *testing.T, text string) (*openai.Request, []byte) {
 	t.Helper()
-	body := fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}]}`, text)
+	return scanned(t, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}]}`, text))
+}
+
+func scanned(t *testing.T, body []byte) (*openai.Request, []byte) {
+	t.Helper()
 	req, err := openai.Scan(openai.Chat, body)
 	if err != nil {
 		t.Fatal(err)

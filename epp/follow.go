@@ -87,6 +87,7 @@ func (fs *followers) stop() {
 // run follows again and again until ctx ends.
 func (f *follower) run(ctx context.Context) {
 	defer f.p.texts.leave(f.worker)
+	defer f.p.checks.leave(f.worker)
 	conn, err := f.p.Blocks.Dial(f.worker)
 	if err != nil {
 		f.p.texts.say(f.worker, "cannot be followed: "+err.Error())
@@ -135,8 +136,16 @@ func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (took b
 		return false, err
 	}
 	in := &intake{
-		open:    func() *router.Feed { return f.router.Announced(f.worker.Addr, seed) },
-		profile: func(p *workerv1.Profile) { f.p.texts.profile(f.worker, p) },
+		open: func(epoch string) *router.Feed {
+			feed := f.router.Announced(f.worker.Addr, seed)
+			f.p.checks.open(f.worker, epoch, feed)
+			return feed
+		},
+		profile: func(p *workerv1.Profile) {
+			if f.p.texts.profile(f.worker, p) {
+				f.p.checks.anew(f.worker.Addr)
+			}
+		},
 	}
 	defer in.close()
 	for {

@@ -14,7 +14,7 @@ var errAnew = errors.New("the announcement has a gap")
 
 // intake takes one worker's announcements into a feed of the router.
 type intake struct {
-	open    func() *router.Feed
+	open    func(epoch string) *router.Feed
 	profile func(*workerv1.Profile)
 
 	feed     *router.Feed // nil: before the first snapshot, and while the worker announces none
@@ -47,7 +47,7 @@ func (in *intake) snapshot(m *workerv1.FollowResponse, s *workerv1.Snapshot) err
 	switch {
 	case s.First:
 		in.close()
-		in.feed, in.epoch = in.open(), m.Epoch
+		in.feed, in.epoch = in.open(m.Epoch), m.Epoch
 	case in.feed == nil || in.whole || m.Epoch != in.epoch:
 		return errAnew
 	}

@@ -15,6 +15,7 @@ type metrics struct {
 	overlap *prometheus.CounterVec
 	held    *prometheus.CounterVec
 	texts   *prometheus.CounterVec
+	cached  *prometheus.CounterVec
 	seconds prometheus.Histogram
 }
 
@@ -24,7 +25,10 @@ var loadDesc = prometheus.NewDesc("spokegate_picker_worker_load",
 
 var (
 	workersDesc = prometheus.NewDesc("spokegate_picker_workers",
-		"Workers that said how much is known of what they hold, by index: exact, or guessed.", []string{"endpoint", "index"}, nil)
+		"Workers that said how much is known of what they hold, by index: exact, guessed, or degraded (it announces, but its engine reports otherwise).", []string{"endpoint", "index"}, nil)
+	partedDesc = prometheus.NewDesc("spokegate_picker_parted",
+		"Of the last 50 answers of a worker that announces its blocks, those whose cached tokens were others than what it had announced, by more than a block.",
+		[]string{"endpoint", "worker"}, nil)
 	blocksDesc = prometheus.NewDesc("spokegate_picker_blocks",
 		"KV blocks that workers announced to hold, what two hold counted twice.", []string{"endpoint"}, nil)
 )
@@ -49,6 +53,10 @@ func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
 			Name: "spokegate_pick_announced_bytes_total",
 			Help: "Bytes of the prompts' texts that the chosen worker had announced to hold.",
 		}, []string{"endpoint"}),
+		cached: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_pick_cached_tokens_total",
+			Help: "Prompt tokens in a cache, of answered requests whose worker announces its blocks, by stage: best (what the worker with the most of it held), chosen (what the chosen one held), reported (what the engine says that it found).",
+		}, []string{"endpoint", "stage"}),
 		texts: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_pick_texts_total",
 			Help: "Requests by whether their text was rendered as the engine does, to be held against announced blocks: rendered, unknown (no worker announces), or why not: parts, template, prompt, operation, salt.",
@@ -84,6 +92,7 @@ func (l loads) Describe(ch chan<- *prometheus.Desc) {
 	ch <- loadDesc
 	ch <- workersDesc
 	ch <- blocksDesc
+	ch <- partedDesc
 }
 
 func (l loads) Collect(ch chan<- prometheus.Metric) {
@@ -91,14 +100,13 @@ func (l loads) Collect(ch chan<- prometheus.Metric) {
 	defer l.p.mu.RUnlock()
 	counts := map[[2]string]int{}
 	for _, i := range l.p.Indexes() {
-		index := "guessed"
-		if i.Exact {
-			index = "exact"
-		}
-		counts[[2]string{i.Endpoint, index}]++
+		counts[[2]string{i.Endpoint, i.State}]++
 	}
 	for of, n := range counts {
 		ch <- prometheus.MustNewConstMetric(workersDesc, prometheus.GaugeValue, float64(n), of[0], of[1])
+	}
+	for _, c := range l.p.checks.list() {
+		ch <- prometheus.MustNewConstMetric(partedDesc, prometheus.GaugeValue, float64(c.parted), c.endpoint, c.worker)
 	}
 	for endpoint, r := range l.p.routers {
 		_, held := r.Size()

@@ -20,7 +20,9 @@ import (
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/prompt"
+	"github.com/spokegate/spokegate/prompt/text"
 	"github.com/spokegate/spokegate/router"
+	"github.com/spokegate/spokegate/router/blocktree"
 )
 
 // Config is all that a picker needs.
@@ -39,6 +41,7 @@ type Picker struct {
 	Config
 	metrics *metrics
 	texts   *texts
+	checks  *checks
 
 	mu      sync.RWMutex
 	routers map[string]*router.Router // by endpoint of the policy
@@ -47,10 +50,11 @@ type Picker struct {
 
 // New makes a picker that knows policy and fleet as they are now. Run follows them.
 func New(c Config) *Picker {
-	p := &Picker{Config: c, texts: newTexts(slog.New(slog.DiscardHandler))}
+	log := slog.New(slog.DiscardHandler)
 	if c.Blocks != nil {
-		p.texts.log = c.Blocks.Log
+		log = c.Blocks.Log
 	}
+	p := &Picker{Config: c, texts: newTexts(log), checks: newChecks(log)}
 	p.metrics = newMetrics(c.Registerer, p)
 	p.follow()
 	return p
@@ -60,6 +64,8 @@ func New(c Config) *Picker {
 func (p *Picker) Run(ctx context.Context) error {
 	var blocks followers
 	defer blocks.stop()
+	ticker := time.NewTicker(startup / 3)
+	defer ticker.Stop()
 	for {
 		renamed, changed := p.Policy.Changed(), p.Fleet.Changed()
 		p.follow()
@@ -67,6 +73,9 @@ func (p *Picker) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case now := <-ticker.C:
+			p.texts.complainOfLate(now)
+			continue
 		case <-renamed:
 		case <-changed:
 		}
@@ -118,14 +127,26 @@ func (p *Picker) Pick(ctx context.Context, now time.Time, endpoint string, req *
 }
 
 // ask renders a request: by our own rules to guess by, and as the engine does where that is known.
-func (p *Picker) ask(b *rendered, endpoint string, req *openai.Request, body []byte) router.Ask {
+func (p *Picker) ask(b *rendered, endpoint string, req *openai.Request, body []byte) ask {
 	b.prompt = prompt.Render(b.prompt[:0], req.Op, req, body)
-	text, result := p.texts.render(b.text[:0], endpoint, req, body)
+	said, result := p.texts.render(b.text[:0], endpoint, req, body)
 	p.metrics.texts.WithLabelValues(endpoint, result).Inc()
-	if text != nil {
-		b.text = text
+	if said != nil {
+		b.text = said
 	}
-	return router.Ask{Prompt: b.prompt, Text: text}
+	a := ask{Ask: router.Ask{Prompt: b.prompt, Text: said}, single: req.Choices() == 1}
+	if salt := text.Salt(req, body); salt != "" && p.Blocks != nil {
+		seed, _ := p.Blocks.Seed()
+		a.Root = blocktree.Root(seed, "", salt)
+	}
+	return a
+}
+
+// ask is the question to a router. single: one prompt has one answer; only then what the engine reports of it is of this prompt
+// alone.
+type ask struct {
+	router.Ask
+	single bool
 }
 
 // rendered are buffers that are used again: a rendered prompt is as large as the request, and is needed only while it is
@@ -135,10 +156,18 @@ type rendered struct{ prompt, text []byte }
 var buffers = sync.Pool{New: func() any { return &rendered{prompt: []byte{}, text: []byte{}} }}
 
 // Indexes says how much is known of what the workers hold, by endpoint and address.
-func (p *Picker) Indexes() []Index { return p.texts.list() }
+func (p *Picker) Indexes() []Index {
+	all := p.texts.list()
+	for i := range all {
+		if why := p.checks.doubts(all[i].Addr); why != "" && all[i].State == Exact {
+			all[i].State, all[i].Reason = Degraded, why
+		}
+	}
+	return all
+}
 
 // pick is Pick for a rendered prompt, and tells metrics and traces of it.
-func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, ask router.Ask) (choice router.Choice, err error) {
+func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, q ask) (choice router.Choice, err error) {
 	if p.Tracer != nil {
 		_, span := p.Tracer.Start(ctx, "pick")
 		defer func() {
@@ -147,13 +176,16 @@ func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, ask r
 		}()
 	}
 	began := time.Now()
-	choice, err = p.choose(now, endpoint, ask)
+	choice, err = p.choose(now, endpoint, q.Ask)
 	p.metrics.picked(endpoint, choice, err, time.Since(began))
 	switch {
 	case errors.Is(err, router.ErrNoneEligible):
 		return choice, fmt.Errorf("none of the workers that the gateway named serves the endpoint %q", endpoint)
 	case err != nil:
 		return choice, fmt.Errorf("no worker of the endpoint %q is ready", endpoint)
+	}
+	if choice.Announced && q.single {
+		p.watch(endpoint, &choice)
 	}
 	return choice, nil
 }

@@ -108,9 +108,9 @@ func (st *stream) pick(end ending) []*extprocv3.ProcessingResponse {
 	}
 	b := buffers.Get().(*rendered)
 	defer buffers.Put(b)
-	ask := st.ask(b)
-	ask.Subset = st.subset
-	choice, err := st.server.Picker.pick(st.traced, st.server.Now(), st.endpoint(), ask)
+	q := st.ask(b)
+	q.Subset = st.subset
+	choice, err := st.server.Picker.pick(st.traced, st.server.Now(), st.endpoint(), q)
 	if err != nil {
 		return immediate(openai.Overloaded(err.Error(), time.Second), st.op())
 	}
@@ -138,14 +138,14 @@ func (st *stream) endpoint() string {
 }
 
 // ask is what the prefix is searched by: the rendered prompt, or the body as it is where it is none of ours.
-func (st *stream) ask(b *rendered) router.Ask {
+func (st *stream) ask(b *rendered) ask {
 	body, err := openai.DecodeBody(st.headers["content-encoding"], st.body, st.server.BodyLimit)
 	if err != nil {
-		return router.Ask{Prompt: st.body}
+		return ask{Ask: router.Ask{Prompt: st.body}}
 	}
 	req, err := openai.Scan(st.op(), body)
 	if err != nil {
-		return router.Ask{Prompt: st.body}
+		return ask{Ask: router.Ask{Prompt: st.body}}
 	}
 	return st.server.Picker.ask(b, st.endpoint(), req, body)
 }

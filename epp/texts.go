@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -16,22 +17,36 @@ import (
 	"github.com/spokegate/spokegate/prompt/text"
 )
 
+// How much is known of what a worker holds.
+const (
+	Exact    = "exact"    // it announces its blocks, and prompts of its model can be rendered
+	Guessed  = "guessed"  // by what it was sent
+	Degraded = "degraded" // it does announce, but its engine does not report what follows from that: so it is guessed
+)
+
 // Index is how much is known of what a worker holds.
 type Index struct {
 	Endpoint, Addr string
-	// Exact: it announces its blocks, and prompts of its model can be rendered. Otherwise what it holds is guessed, and Reason
-	// says why.
-	Exact  bool
-	Reason string
+	State          string
+	Reason         string // why not Exact
+}
+
+// String is the state, with its reason.
+func (i Index) String() string {
+	if i.Reason == "" {
+		return i.State
+	}
+	return i.State + " (" + i.Reason + ")"
 }
 
 // texts are the models' renderers, by endpoint, as its workers announce them.
 type texts struct {
 	log *slog.Logger
 
-	mu      sync.RWMutex
-	models  map[string]*model // by endpoint
-	workers map[string]*told  // by address
+	mu       sync.RWMutex
+	models   map[string]*model            // by endpoint
+	workers  map[string]*told             // by address
+	profiles map[string]*workerv1.Profile // by address: the last that each told
 }
 
 // model of an endpoint. Its workers have one and the same: the first to tell says which.
@@ -43,17 +58,28 @@ type model struct {
 
 // told is what one worker said last.
 type told struct {
-	worker fleet.Worker
-	of     *model // nil: what it holds is guessed
-	reason string
+	worker    fleet.Worker
+	of        *model // nil: what it holds is guessed
+	reason    string
+	blockSize int64     // tokens
+	since     time.Time // when what it holds began to be guessed; zero: it is not, or was complained of
 }
 
 func newTexts(log *slog.Logger) *texts {
-	return &texts{log: log, models: map[string]*model{}, workers: map[string]*told{}}
+	return &texts{log: log, models: map[string]*model{}, workers: map[string]*told{}, profiles: map[string]*workerv1.Profile{}}
 }
 
-// profile takes a worker's word.
-func (t *texts) profile(w fleet.Worker, p *workerv1.Profile) {
+// profile takes a worker's word. changed: it is another than that of before.
+func (t *texts) profile(w fleet.Worker, p *workerv1.Profile) (changed bool) {
+	t.mu.Lock()
+	changed = !proto.Equal(t.profiles[w.Addr], p)
+	t.profiles[w.Addr] = p
+	t.mu.Unlock()
+	t.learn(w, p)
+	return changed
+}
+
+func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) {
 	if p.Mode != workerv1.Profile_MODE_INDEXED {
 		t.say(w, cmp.Or(p.Reason, "it announces no blocks"))
 		return
@@ -80,6 +106,7 @@ func (t *texts) profile(w fleet.Worker, p *workerv1.Profile) {
 	}
 	m.users++
 	t.set(w, m, "")
+	t.workers[w.Addr].blockSize = int64(p.BlockSize)
 }
 
 // say notes why what a worker holds is guessed.
@@ -100,16 +127,46 @@ func (t *texts) leave(w fleet.Worker) {
 	if k := t.workers[w.Addr]; k != nil && same(k.worker, w) {
 		t.drop(w.Addr)
 		delete(t.workers, w.Addr)
+		delete(t.profiles, w.Addr)
 	}
 }
 
 func (t *texts) set(w fleet.Worker, m *model, reason string) {
-	t.workers[w.Addr] = &told{w, m, reason}
-	if m != nil {
+	before := t.workers[w.Addr]
+	k := &told{worker: w, of: m, reason: reason}
+	t.workers[w.Addr] = k
+	switch {
+	case m != nil:
 		t.log.Info("what the worker holds is known", "worker", w.Name, "endpoint", w.Endpoint)
-	} else {
-		t.log.Warn("what the worker holds is guessed", "worker", w.Name, "endpoint", w.Endpoint, "reason", reason)
+		return
+	case before == nil: // it starts
+		k.since = time.Now()
+	case before.since.IsZero():
+		t.complain(k)
+		return
+	default:
+		k.since = before.since
 	}
+	t.log.Info("what the worker holds is guessed so far", "worker", w.Name, "endpoint", w.Endpoint, "reason", reason)
+}
+
+// startup is how long a worker may take to tell what it holds before that is complained of.
+const startup = 30 * time.Second
+
+// complainOfLate complains of those that should have told by now.
+func (t *texts) complainOfLate(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range t.workers {
+		if !k.since.IsZero() && now.Sub(k.since) >= startup {
+			t.complain(k)
+		}
+	}
+}
+
+func (t *texts) complain(k *told) {
+	k.since = time.Time{}
+	t.log.Warn("what the worker holds is guessed", "worker", k.worker.Name, "endpoint", k.worker.Endpoint, "reason", k.reason)
 }
 
 func (t *texts) drop(addr string) {
@@ -132,7 +189,7 @@ func (t *texts) render(dst []byte, endpoint string, req *openai.Request, body []
 	if m == nil {
 		return nil, "unknown"
 	}
-	if _, salted := req.Get("cache_salt"); salted {
+	if text.Salt(req, body) != "" && !m.profile.TellsRoots {
 		return nil, "salt"
 	}
 	out, err := m.text.Render(dst, req, body)
@@ -155,10 +212,24 @@ func (t *texts) list() []Index {
 	defer t.mu.RUnlock()
 	var all []Index
 	for addr, k := range t.workers {
-		all = append(all, Index{Endpoint: k.worker.Endpoint, Addr: addr, Exact: k.of != nil, Reason: k.reason})
+		i := Index{Endpoint: k.worker.Endpoint, Addr: addr, State: Exact, Reason: k.reason}
+		if k.of == nil {
+			i.State = Guessed
+		}
+		all = append(all, i)
 	}
 	slices.SortFunc(all, func(a, b Index) int {
 		return cmp.Or(strings.Compare(a.Endpoint, b.Endpoint), strings.Compare(a.Addr, b.Addr))
 	})
 	return all
+}
+
+// blockSize of a worker's engine, in tokens; 0: not known.
+func (t *texts) blockSize(addr string) int64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if k := t.workers[addr]; k != nil {
+		return k.blockSize
+	}
+	return 0
 }

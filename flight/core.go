@@ -2,10 +2,12 @@ package flight
 
 import (
 	"container/list"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/usage"
 )
 
@@ -14,6 +16,7 @@ type flight struct {
 	admission Admission
 	hold      limits.Hold
 	booking   Booking // nil: none
+	told      bool    // the booking was told of the answer, or need not be
 	served    string
 	meter     Meter // nil: none is at work
 	firstByte time.Time
@@ -51,8 +54,9 @@ type core struct {
 
 // freed is what an ended flight no longer needs.
 type freed struct {
-	bill    bill    // of its hold; zero: not yet, or was
-	booking Booking // nil: none
+	bill    bill           // of its hold; zero: not yet, or was
+	booking Booking        // nil: none
+	report  *openai.Report // what it is told; nil: that it is over
 }
 
 // start opens a flight and journals it. Facts that came before it end it at once.
@@ -92,12 +96,13 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		return nil
 	}
 	f.facts.merge(facts)
+	free = f.tell(free)
 	if !f.facts.conclusive() {
 		if f.unseen == nil {
 			f.overdue = now.Add(c.orphan)
 			f.unseen = c.unseen.PushBack(f)
 		}
-		return nil
+		return free
 	}
 	if !f.ended {
 		if f.unseen != nil {
@@ -106,7 +111,7 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		if f.booking != nil {
 			free = append(free, freed{booking: f.booking})
 		}
-		f.ended, f.booking = true, nil
+		f.ended = true
 		f.due = now.Add(c.grace)
 		c.open.Remove(f.place)
 		f.place = c.ended.PushBack(f)
@@ -117,6 +122,19 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		c.finish(f, now)
 	}
 	return free
+}
+
+// tell adds that the booking is to be told of a good answer, once.
+func (f *flight) tell(free []freed) []freed {
+	m := f.facts.Metered
+	if m == nil || f.booking == nil || f.told {
+		return free
+	}
+	f.told = true
+	if m.Status != http.StatusOK || !m.Report.Terminal || m.Report.Failed {
+		return free
+	}
+	return append(free, freed{booking: f.booking, report: &m.Report})
 }
 
 // stray takes facts of an admission without a flight: early ones are kept, late ones counted.
@@ -238,6 +256,9 @@ func (c *core) begin(id, served string, at time.Time, m Meter) Booking {
 	}
 	if m != nil && !f.settled {
 		f.meter = m
+	}
+	if f.ended { // its booking is over
+		return nil
 	}
 	return f.booking
 }

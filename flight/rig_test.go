@@ -147,9 +147,11 @@ type booking struct {
 	serving  string
 	begun    int
 	released int
+	reports  []*int64 // cached tokens
 }
 
 func (b *booking) Serving(w string) { b.mu.Lock(); b.serving = w; b.mu.Unlock() }
+func (b *booking) Served(c *int64)  { b.mu.Lock(); b.reports = append(b.reports, c); b.mu.Unlock() }
 func (b *booking) FirstByte()       { b.mu.Lock(); b.begun++; b.mu.Unlock() }
 func (b *booking) Release()         { b.mu.Lock(); b.released++; b.mu.Unlock() }
 

@@ -25,11 +25,14 @@ type Journal interface {
 	Append(r *usagev1.Record)
 }
 
-// Booking is a place on a worker. Its methods are idempotent and safe for concurrent use; after Release none has an effect.
+// Booking is a place on a worker. Its methods are idempotent and safe for concurrent use; after Release none but Served has
+// an effect.
 type Booking interface {
 	Serving(worker string) // ADDRESS:PORT that really serves it
 	FirstByte()
 	Release()
+	// Served tells of a good answer how many tokens of the prompt the engine had in its cache; nil: it does not say.
+	Served(cached *int64)
 }
 
 // Config of a table.
@@ -170,7 +173,11 @@ func (t *Table) free(ctx context.Context, list []freed) {
 	ctx, cancel := context.WithTimeout(ctx, limiterWait)
 	defer cancel()
 	for _, f := range list {
-		if f.booking != nil {
+		switch {
+		case f.booking == nil:
+		case f.report != nil:
+			f.booking.Served(f.report.Usage.Cached)
+		default:
 			f.booking.Release()
 		}
 		if f.bill.hold.Admission == "" {

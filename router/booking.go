@@ -30,6 +30,7 @@ type Booking struct {
 	decodes    bool      // the first byte is out
 	done       bool
 	sent       *sent // nil: what it was sent is not waited for
+	served     func(addr string, cached *int64)
 }
 
 // sent is a prompt at a worker that announces its blocks: until its first byte it counts as held there.
@@ -109,4 +110,29 @@ func (b *Booking) Release() {
 		b.done, b.candidates = true, nil
 		b.computed(false)
 	})
+}
+
+// Watch has f called once with what Served tells, and who served it (empty: one that the router does not know).
+func (b *Booking) Watch(f func(addr string, cached *int64)) {
+	b.r.mu.Lock()
+	defer b.r.mu.Unlock()
+	b.served = f
+}
+
+// Served tells that the request was answered well, and how many tokens of its prompt the engine had in its cache; nil: it does
+// not say. It may come after Release.
+func (b *Booking) Served(cached *int64) {
+	if b == nil {
+		return
+	}
+	b.r.mu.Lock()
+	f, addr := b.served, ""
+	b.served = nil
+	if b.w != nil {
+		addr = b.w.addr
+	}
+	b.r.mu.Unlock()
+	if f != nil {
+		f(addr, cached)
+	}
 }

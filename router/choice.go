@@ -16,10 +16,15 @@ type Choice struct {
 	Addrs []string
 	// Overlap is how many of the prompt's Blocks the chosen worker is believed to hold.
 	Overlap, Blocks int
+	// Guessed is Overlap by what was sent there alone. Waits says that some of that has no first byte yet: more may be held by
+	// the time that this prompt's turn comes.
+	Guessed int
+	Waits   bool
 	// Announced says that the chosen worker announces what it holds and the prompt's text is known, and Held what it announced
-	// of the prompt, in the engine's own blocks. Otherwise Overlap is a guess.
-	Announced bool
-	Held      blocktree.Held
+	// of the prompt, in the engine's own blocks. Otherwise, or where that is Doubted, Overlap is a guess. Best is the most that
+	// any eligible worker announced.
+	Announced, Doubted bool
+	Held, Best         blocktree.Held
 	// Booking of the chosen worker; must be released, however the request ends.
 	Booking *Booking
 
@@ -68,6 +73,9 @@ func (c Choice) Explain() string {
 		fmt.Fprintf(&b, "%s: overlap %d, prefill %d, decode %d, requests %d, cost %g", k.w.addr, k.held, k.prefill, k.load.decode, k.load.requests, k.cost)
 		if k.feed != nil {
 			fmt.Fprintf(&b, ", announced %d blocks of %d bytes", k.announced.Blocks, k.announced.Bytes)
+			if k.doubted {
+				b.WriteString(", not believed")
+			}
 		}
 		if i == c.order[0] {
 			b.WriteString(" (chosen)")

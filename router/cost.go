@@ -25,7 +25,9 @@ type candidate struct {
 	load     load // before the pick
 	lastPick uint64
 
+	guessed   int            // blocks, of held
 	feed      *Feed          // nil: what it holds is guessed
+	doubted   bool           // the feed
 	announced blocktree.Held // by the feed
 }
 

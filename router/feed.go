@@ -36,6 +36,7 @@ type Feed struct {
 
 	life, slot int  // set once
 	gone       bool // guarded by r.exact.mu
+	doubted    bool // guarded by r.mu
 }
 
 // Announced says that what a worker holds is announced from now on, beginning with nothing, by hashes with this seed. The
@@ -63,6 +64,14 @@ func (f *Feed) Close() {
 	}
 	f.r.mu.Unlock()
 	f.r.exact.close(f)
+}
+
+// Doubt says whether what it announces is found not to be so: then it is noted and told of, and what the worker holds is
+// guessed.
+func (f *Feed) Doubt(is bool) {
+	f.r.mu.Lock()
+	defer f.r.mu.Unlock()
+	f.doubted = is
 }
 
 // Stored notes blocks that the engine holds, parents before children. It says how many could not be placed, for their parent

@@ -72,9 +72,12 @@ func (r *Router) candidates(how *policy.Routing, blocks int, s *scratch, only *s
 			continue
 		}
 		c := candidate{w: w, held: min(int(s.held[w.slot]), blocks), load: w.load, lastPick: w.lastPick}
+		c.guessed = c.held
 		if c.feed = r.feeds[w.addr]; c.feed != nil {
-			c.announced = s.walk.Of(c.feed.slot)
-			c.held = max(c.held, min(worth(c.announced, how.BlockBytes), blocks))
+			c.announced, c.doubted = s.walk.Of(c.feed.slot), c.feed.doubted
+			if !c.doubted {
+				c.held = max(c.held, min(worth(c.announced, how.BlockBytes), blocks))
+			}
 		}
 		c.prefill = blocks - c.held + w.load.prefill
 		c.cost = cost(how, blocks-c.held, w.load.prefill, w.load.decode)
@@ -97,11 +100,20 @@ func (r *Router) book(c *Choice, p *Prompt, known bool) {
 	best.w.lastPick = r.picks
 	ttl, pending := r.cfg.TTL, known && best.feed != nil
 	if pending {
-		ttl = min(ttl, burst)
+		c.Waits = r.index.Waits(p, best.w.slot)
+		if !best.doubted {
+			ttl = min(ttl, burst)
+		}
 		b.sent = &sent{slices.Clone(p.Hashes), best.w.slot, r.index.life(best.w.slot)}
 	}
 	r.index.Sent(r.clock, p.Hashes, best.w.slot, ttl, pending)
-	c.Overlap, c.Booking, c.Announced, c.Held = best.held, b, known && best.feed != nil, best.announced
+	c.Overlap, c.Guessed, c.Booking = best.held, best.guessed, b
+	c.Announced, c.Doubted, c.Held = pending, best.doubted, best.announced
+	for i := range c.all {
+		if k := &c.all[i]; k.announced.Blocks > c.Best.Blocks {
+			c.Best = k.announced
+		}
+	}
 }
 
 // Prompt is a prompt as the predictive index reads it.

@@ -84,6 +84,28 @@ func (x *predictive) Overlap(now time.Time, p *Prompt, held []int32) {
 	}
 }
 
+// Waits says whether any of the prompt was sent to the worker and has no first byte yet, so that more of it may be held by the
+// time that this prompt's turn comes.
+func (x *predictive) Waits(p *Prompt, worker int) bool {
+	for n, rest := &x.root, p.Hashes; len(rest) > 0; {
+		next := x.edges[edge{n, rest[0]}]
+		if next == nil {
+			return false
+		}
+		for _, h := range next.holders {
+			if h.worker == int32(worker) && h.pending > 0 && h.life == x.lives[worker] {
+				return true
+			}
+		}
+		same := common(next.hashes, rest)
+		if same < len(next.hashes) {
+			return false
+		}
+		n, rest = next, rest[same:]
+	}
+	return false
+}
+
 func common(a, b []uint64) int {
 	n := min(len(a), len(b))
 	for i := range n {

@@ -106,3 +106,6 @@ func kind(v []byte) byte {
 	}
 	return v[0]
 }
+
+// Salt is a request's cache_salt: prompts with another share no blocks with it. Empty: it has none.
+func Salt(req *openai.Request, body []byte) string { return unquote(get(req, body, "cache_salt")) }
