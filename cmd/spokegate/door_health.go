@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spokegate/spokegate/epp"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/identity/jwks"
 	"github.com/spokegate/spokegate/policy"
@@ -19,6 +20,7 @@ type health struct {
 	fleet     *fleet.Fleet
 	issuers   func() []jwks.Status
 	counters  func() string
+	indexes   func() []epp.Index
 	journal   func(*report)
 }
 
@@ -50,6 +52,7 @@ func (h health) report() (r report) {
 		}
 	}
 	h.degraded(&r)
+	h.indexed(&r)
 	r.note("limits: %s", h.counters())
 	h.journal(&r)
 	return r
@@ -71,6 +74,24 @@ func (h health) degraded(r *report) {
 	if n > mostDegraded {
 		r.note("workers: %d more are degraded", n-mostDegraded)
 	}
+}
+
+// indexed tells of how many workers the picker knows what they hold, and of which it does not.
+func (h health) indexed(r *report) {
+	exact, others := 0, 0
+	indexes, workers := h.indexes(), h.fleet.View().Workers
+	for _, w := range workers {
+		i := indexOf(w, indexes)
+		if i.State == epp.Exact {
+			exact++
+		} else if others++; others <= mostDegraded {
+			r.note("worker %s: what it holds is %s", w.Name, i)
+		}
+	}
+	if others > mostDegraded {
+		r.note("workers: what %d more hold is not known exactly", others-mostDegraded)
+	}
+	r.note("workers: of %d of %d it is known exactly what they hold", exact, len(workers))
 }
 
 // issuersOf tells how it stands with issuers of JWTs. None of them decides: other credentials are taken all the same.

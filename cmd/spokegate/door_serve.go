@@ -135,7 +135,7 @@ func (d *door) listen(token string) {
 	d.shims = d.joinServer(token)
 	d.servers.fleetSide(d.fleetFlags.listen, d.shims, d.joinOptions()...)
 	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.fleetPage(), health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
-		fleet: d.fleet, issuers: d.issuerKeys.Status, counters: d.limiter.Status, journal: func(r *report) {
+		fleet: d.fleet, issuers: d.issuerKeys.Status, indexes: d.picker.Indexes, counters: d.limiter.Status, journal: func(r *report) {
 			d.journal.note(r)
 			d.rejections.note(r)
 		}})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -93,7 +94,7 @@ func (st fleetStatus) lacking() error {
 // print makes a table, and below it what is wrong with whom.
 func (st fleetStatus) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "WORKER\tENDPOINT\tSTATE\tPICKED\tRUNNING\tWAITING\tCACHE\tENGINE\tBLOCK\tEPOCH\tADDRESS\tJOINED\tBEAT")
+	fmt.Fprintln(w, "WORKER\tENDPOINT\tSTATE\tPICKED\tRUNNING\tWAITING\tCACHE\tENGINE\tBLOCK\tINDEX\tEPOCH\tADDRESS\tJOINED\tBEAT")
 	for _, x := range st.Workers {
 		fmt.Fprintln(w, strings.Join(st.row(x), "\t"))
 	}
@@ -129,7 +130,7 @@ func (st fleetStatus) row(x workerStatus) []string {
 	if len(x.Degraded) > 0 {
 		state += ", degraded"
 	}
-	return []string{x.Name, x.Endpoint, state, pick, running, waiting, cache, x.Engine, block, x.Epoch[:min(8, len(x.Epoch))], x.Address,
+	return []string{x.Name, x.Endpoint, state, pick, running, waiting, cache, x.Engine, block, cmp.Or(x.Index, "-"), x.Epoch[:min(8, len(x.Epoch))], x.Address,
 		elapsed(st.At, x.Joined), elapsed(st.At, x.Beat)}
 }
 
@@ -137,6 +138,9 @@ func (st fleetStatus) row(x workerStatus) []string {
 func (x workerStatus) notes() (list []string) {
 	if x.Reason != "" {
 		list = append(list, x.State+": "+x.Reason)
+	}
+	if x.IndexReason != "" {
+		list = append(list, "index "+x.Index+": "+x.IndexReason)
 	}
 	for _, d := range x.Degraded {
 		list = append(list, "degraded: "+d)

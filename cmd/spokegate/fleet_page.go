@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spokegate/spokegate/epp"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/policy"
 )
@@ -41,7 +42,9 @@ type workerStatus struct {
 	BlocksAddress string      `json:"blocks_address,omitempty"`
 	BlockSize     uint32      `json:"block_size,omitempty"` // tokens
 	Blocks        uint64      `json:"blocks,omitempty"`
-	Running       uint32      `json:"running"` // in the shim
+	Index         string      `json:"index"`                  // how much the picker knows of what it holds: exact, guessed or degraded
+	IndexReason   string      `json:"index_reason,omitempty"` // why not exact
+	Running       uint32      `json:"running"`                // in the shim
 	Load          *loadStatus `json:"engine_load,omitempty"`
 	Joined        time.Time   `json:"joined"`
 	Beat          time.Time   `json:"last_beat"`
@@ -57,14 +60,14 @@ type loadStatus struct {
 // fleetPage serves it as JSON.
 func (d *door) fleetPage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		st := newFleetStatus(d.fleet, d.policy.Load())
+		st := newFleetStatus(d.fleet, d.policy.Load(), d.picker.Indexes())
 		st.Door, st.Spoke, st.Version, st.At, st.Envoy = d.name, d.spoke, buildVersion(), time.Now(), d.control.Connected()
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(st) // who asked may have left
 	})
 }
 
-func newFleetStatus(f *fleet.Fleet, snap *policy.Snapshot) fleetStatus {
+func newFleetStatus(f *fleet.Fleet, snap *policy.Snapshot, indexes []epp.Index) fleetStatus {
 	st := fleetStatus{Endpoints: []endpointStatus{}, Workers: []workerStatus{}}
 	pickable := map[string]bool{}
 	if snap != nil {
@@ -82,9 +85,26 @@ func newFleetStatus(f *fleet.Fleet, snap *policy.Snapshot) fleetStatus {
 				st.Endpoints[i].Workers++
 			}
 		}
-		st.Workers = append(st.Workers, newWorkerStatus(w, pickable[w.Name]))
+		k := newWorkerStatus(w, pickable[w.Name])
+		i := indexOf(w, indexes)
+		k.Index, k.IndexReason = i.State, i.Reason
+		st.Workers = append(st.Workers, k)
 	}
 	return st
+}
+
+// indexOf is how much the picker knows of what a worker holds.
+func indexOf(w fleet.Worker, indexes []epp.Index) epp.Index {
+	for _, i := range indexes {
+		if i.Endpoint == w.Endpoint && i.Addr == w.Addr {
+			return i
+		}
+	}
+	i := epp.Index{Endpoint: w.Endpoint, Addr: w.Addr, State: epp.Guessed, Reason: "it has not told anything yet"}
+	if w.BlocksAddr == "" {
+		i.Reason = "it does not say where its blocks are announced"
+	}
+	return i
 }
 
 func newWorkerStatus(w fleet.Worker, pickable bool) workerStatus {

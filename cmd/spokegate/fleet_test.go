@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spokegate/spokegate/epp"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/identity/mtls"
 	"github.com/spokegate/spokegate/identity/mtls/mtlstest"
@@ -38,19 +39,24 @@ func TestFleetIsShown(t *testing.T) {
 		Load: &fleet.Load{Running: 2, Waiting: 31, CacheUsedPermille: 712, Preemptions: 5}})
 	f.Report("gpu-2", fleet.Status{Running: 1, Reason: "loading weights", At: at})
 	f.Acked(map[string]uint64{endpoint: f.View().Version})
-	st := newFleetStatus(f, snap)
+	st := newFleetStatus(f, snap, []epp.Index{
+		{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Exact},
+		{Endpoint: endpoint, Addr: "10.0.0.2:1", State: epp.Degraded, Reason: "diverging: x"},
+	})
 	st.Door, st.At = "door-1", at
 	var out strings.Builder
 	if err := st.print(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := `WORKER  ENDPOINT   STATE            PICKED  RUNNING  WAITING  CACHE  ENGINE  BLOCK  EPOCH     ADDRESS     JOINED  BEAT
-gpu-1   demo       ready, degraded  yes     2        31       71%    vllm    16     7d2f09c1  10.0.0.1:1  3d4h    1s
-gpu-2   demo       starting         no      1        -        -      sim     -                10.0.0.2:1  1m20s   0s
-gpu-3   elsewhere  ready            no      0        -        -      sim     -                10.0.0.3:1  0s      -
+	want := `WORKER  ENDPOINT   STATE            PICKED  RUNNING  WAITING  CACHE  ENGINE  BLOCK  INDEX     EPOCH     ADDRESS     JOINED  BEAT
+gpu-1   demo       ready, degraded  yes     2        31       71%    vllm    16     exact     7d2f09c1  10.0.0.1:1  3d4h    1s
+gpu-2   demo       starting         no      1        -        -      sim     -      degraded            10.0.0.2:1  1m20s   0s
+gpu-3   elsewhere  ready            no      0        -        -      sim     -      guessed             10.0.0.3:1  0s      -
 gpu-1: degraded: kv-transfer: tcp
 gpu-1: degraded: seed
 gpu-2: starting: loading weights
+gpu-2: index degraded: diverging: x
+gpu-3: index guessed: it does not say where its blocks are announced
 door-1: Envoy is not connected
 endpoint demo: 1 of 2 workers can be picked
 `
@@ -61,10 +67,10 @@ endpoint demo: 1 of 2 workers can be picked
 		t.Error(err)
 	}
 	f.Update("gpu-1", fleet.Failed)
-	if err := newFleetStatus(f, snap).lacking(); err == nil || !strings.Contains(err.Error(), endpoint) {
+	if err := newFleetStatus(f, snap, nil).lacking(); err == nil || !strings.Contains(err.Error(), endpoint) {
 		t.Errorf("nobody is ready: %v", err)
 	}
-	if err := newFleetStatus(f, nil).lacking(); err == nil || !strings.Contains(err.Error(), "no policy") {
+	if err := newFleetStatus(f, nil, nil).lacking(); err == nil || !strings.Contains(err.Error(), "no policy") {
 		t.Errorf("without a policy: %v", err)
 	}
 }

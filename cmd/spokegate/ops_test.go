@@ -14,6 +14,7 @@ import (
 	"time"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	"github.com/spokegate/spokegate/epp"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/identity/jwks"
@@ -94,7 +95,16 @@ func TestDoorSaysWhy(t *testing.T) {
 		"a degraded worker": {func(h *health) {
 			h.fleet.Report("w", fleet.Status{Degraded: []string{"kv-transfer: tcp", "queue: 90 wait"}})
 		}, true, "note worker w: degraded (kv-transfer: tcp; queue: 90 wait)"},
-		"limits": {func(*health) {}, true, "note limits: in Redis"},
+		"a worker whose blocks are known": {func(h *health) {
+			h.indexes = func() []epp.Index { return []epp.Index{{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Exact}} }
+		}, true, "note workers: of 1 of 1 it is known exactly what they hold"},
+		"a worker that diverges": {func(h *health) {
+			h.indexes = func() []epp.Index {
+				return []epp.Index{{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Degraded, Reason: "diverging: x"}}
+			}
+		}, true, "note worker w: what it holds is degraded (diverging: x)"},
+		"a worker without blocks": {func(*health) {}, true, "note worker w: what it holds is guessed (it does not say where its blocks are announced)"},
+		"limits":                  {func(*health) {}, true, "note limits: in Redis"},
 		"what the journal notes": {func(h *health) {
 			h.journal = func(r *report) { r.note("spool: 3 records lost: no space left on device") }
 		}, true, "note spool: 3 records lost: no space left on device"},
@@ -111,7 +121,7 @@ func TestDoorSaysWhy(t *testing.T) {
 			h := health{
 				agent:  func() xds.Status { return xds.Status{Revision: 7, From: "p.yaml"} },
 				policy: current, connected: func() bool { return true }, fleet: workers,
-				issuers:  func() []jwks.Status { return nil },
+				issuers: func() []jwks.Status { return nil }, indexes: func() []epp.Index { return nil },
 				counters: func() string { return "in Redis" }, journal: func(*report) {},
 			}
 			c.change(&h)
