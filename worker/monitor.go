@@ -95,6 +95,7 @@ type monitor struct {
 	proved   bool // a probe was answered; the first reading is awaited
 	doubt    string
 	read     job[readResult]
+	settling bool      // the reading that runs waits until the counters stand: no probe may begin
 	moved    time.Time // when the counters grew last
 }
 
@@ -179,13 +180,19 @@ func (m *monitor) advance(ctx context.Context, now time.Time) {
 	if m.phase == down {
 		return
 	}
-	if !m.probe.runs() && m.probeDue(now) {
+	if !m.probe.runs() && !(m.read.runs() && m.settling) && m.probeDue(now) {
 		m.probedAt = now
 		m.probe.start(ctx, m.watch.Hung, m.prober.ask)
 	}
 	if !m.read.runs() && m.readDue(now) {
-		settle := !m.probe.runs() && m.states.count() == 0 && (m.phase == proving || m.bookingDue(now))
-		m.read.start(ctx, settleMost+readMost, func(ctx context.Context) readResult { return m.reader.read(ctx, settle) })
+		entered, idle := m.states.rest()
+		settle := !m.probe.runs() && (m.phase == proving || idle && m.bookingDue(now))
+		m.settling = settle
+		m.read.start(ctx, settleMost+readMost, func(ctx context.Context) readResult {
+			r := m.reader.read(ctx, settle)
+			r.entered = entered
+			return r
+		})
 	}
 }
 
@@ -304,10 +311,16 @@ func (m *monitor) readNow(r readResult, now time.Time) {
 	}
 	m.metrics.counted(m.last.counters)
 	m.observe(&r)
-	if r.settled && m.states.idleSince(r.entered) && !m.booked.tokens(m.last.counters) {
-		m.books.engine(usage.MomentIdle, m.last.counters)
-		m.booked = m.last
+	if r.settled && !m.booked.tokens(m.last.counters) {
+		m.states.atRest(r.entered, m.bookIdle)
 	}
+}
+
+// bookIdle journals the latest reading. Whatever the engine counted before it must stand before it in the journal, and
+// whatever comes later behind it: so nobody may enter meanwhile.
+func (m *monitor) bookIdle() {
+	m.books.engine(usage.MomentIdle, m.last.counters)
+	m.booked = m.last
 }
 
 // observe tells what is known beside the state. r: a new reading; nil: none.
@@ -345,10 +358,13 @@ func (m *monitor) lastWords(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleMost+readMost)
 	defer cancel()
+	moment := usage.MomentLast
 	if r := m.reader.read(ctx, true); r.err == nil {
 		m.last = reading{time.Now(), r.counters}
+	} else {
+		moment = usage.MomentLost // those of before, which lack what came since
 	}
-	m.books.engine(usage.MomentLast, m.last.counters)
+	m.books.engine(moment, m.last.counters)
 	m.phase = down
 }
 
@@ -377,7 +393,7 @@ func newMonitor(cfg Config, states *states, log *slog.Logger) *monitor {
 		watch: cfg.Watch, engine: cfg.Engine, states: states, log: log, lives: newInbox(), ending: make(chan chan struct{}),
 		books:   books{journal: cfg.Journal, worker: cfg.Name, spoke: cfg.Spoke, endpoint: cfg.Endpoint},
 		prober:  prober{base: cfg.Engine.Base(), via: cfg.Engine.Transport()},
-		reader:  reader{base: cfg.Engine.Base(), via: cfg.Engine.Transport(), speech: e.speaks(), states: states},
+		reader:  reader{base: cfg.Engine.Base(), via: cfg.Engine.Transport(), speech: e.speaks()},
 		traffic: &traffic{to: cfg.Engine.Transport()}, metrics: newEngineMetrics(cfg.Registerer),
 	}
 	if m.watch.GPU != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
 
@@ -136,12 +137,9 @@ func TestHungWhileRequestsWait(t *testing.T) {
 // An engine that generates, and whose probe waits in its queue, is not given up: tokens come.
 func TestBusyIsNotHung(t *testing.T) {
 	e := newScripted(t)
-	engine := &watchedEngine{newFakeEngine(t, e.server.URL), vllmSpeech, make(chan string, 8)}
-	engine.lives = make(chan Life, 8)
-	m := newMonitor(Config{Name: "w1", Engine: engine, Journal: &journal{}, Watch: hurried}, newStates(), quiet())
+	m := unwatched(t, e, hurried, &journal{})
 	now := time.Now()
-	m.take(Life{State: workerv1.State_STATE_READY, Description: Description{Epoch: "e1"}})
-	m.began, m.phase = now.Add(-time.Hour), trusted
+	m.began = now.Add(-time.Hour)
 	silent := probeResult{err: context.DeadlineExceeded, reached: true, took: time.Minute}
 	for _, sign := range []func(){
 		func() { m.moved = now.Add(-30 * time.Second) },
@@ -155,7 +153,7 @@ func TestBusyIsNotHung(t *testing.T) {
 	}
 	m.traffic.at.Store(0)
 	m.probed(silent, now)
-	if m.phase != doubted || len(engine.restarts) != 1 {
+	if m.phase != doubted || len(m.engine.(*watchedEngine).restarts) != 1 {
 		t.Errorf("nothing came for an hour: %v", m.phase)
 	}
 }
@@ -192,5 +190,88 @@ func TestLoadAndDegradation(t *testing.T) {
 	})
 	if st := s.Status(); st.State != "ready" || st.Load.GetWaiting() != 5 || len(st.Degraded) != 1 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// unwatched is a monitor before a scripted engine that has generated, whose goroutine is the test.
+func unwatched(t *testing.T, e *scriptedEngine, watch Watch, to Journal) *monitor {
+	t.Helper()
+	engine := &watchedEngine{newFakeEngine(t, e.server.URL), vllmSpeech, make(chan string, 8)}
+	engine.lives = make(chan Life, 8)
+	m := newMonitor(Config{Name: "w1", Engine: engine, Journal: to, Watch: watch}, newStates(), quiet())
+	m.take(Life{State: workerv1.State_STATE_READY, Description: Description{Epoch: "e1"}})
+	m.proved = true
+	m.readNow(readResult{settled: true}, time.Now())
+	if m.phase != trusted {
+		t.Fatalf("phase %v", m.phase)
+	}
+	return m
+}
+
+// hooked is a journal that does something at each record.
+type hooked struct {
+	journal
+	at func()
+}
+
+func (h *hooked) Append(r *usagev1.Record) { h.at(); h.journal.Append(r) }
+
+// What an engine counted before a reading stands before it in the journal, and what it counts later behind: nobody enters
+// while the reading is journaled, and a reading during which somebody came is not.
+func TestIdleCountersStandWhereTheyBelong(t *testing.T) {
+	j := &hooked{at: func() {}}
+	m := unwatched(t, newScripted(t), hurried, j)
+	entered, idle := m.states.rest()
+	if entered != 0 || !idle {
+		t.Fatalf("%d entered, idle %v", entered, idle)
+	}
+	grown := readResult{counters: counters{completion: new(int64(5))}, settled: true, entered: entered}
+	leave, _ := m.states.enter()
+	m.readNow(grown, time.Now())
+	leave()
+	m.readNow(grown, time.Now())
+	if got := j.moments(); len(got) != 1 {
+		t.Fatalf("a request came, and these are journaled: %v", got)
+	}
+	grown.entered, _ = m.states.rest()
+	open := false
+	j.at = func() {
+		if open = m.states.mu.TryLock(); open {
+			m.states.mu.Unlock()
+		}
+	}
+	m.readNow(grown, time.Now())
+	if got := j.moments(); len(got) != 2 || got[1] != "e1/idle 0+5" || open {
+		t.Errorf("%v, a request could enter: %v", got, open)
+	}
+}
+
+// A probe would count in the middle of a reading that waits until the counters stand: it waits. One that only looks at the
+// load holds no probe up.
+func TestProbeWaitsForSettlingReading(t *testing.T) {
+	watch := hurried
+	watch.Idle = time.Nanosecond
+	m := unwatched(t, newScripted(t), watch, &journal{})
+	defer m.stopJobs()
+	later := time.Now().Add(time.Hour)
+	for _, settling := range []bool{true, false} {
+		m.settling = settling
+		m.read.start(t.Context(), time.Hour, func(ctx context.Context) readResult { <-ctx.Done(); return readResult{} })
+		m.advance(t.Context(), later)
+		if m.probe.runs() == settling {
+			t.Errorf("settling %v: a probe runs: %v", settling, !settling)
+		}
+		m.read.stop()
+	}
+}
+
+// Counters that cannot be read at the end are not those of the end.
+func TestLastWordsUnread(t *testing.T) {
+	e, j := newScripted(t), &journal{}
+	m := unwatched(t, e, hurried, j)
+	e.server.Close()
+	m.lastWords(t.Context())
+	if got := j.moments(); len(got) != 2 || !strings.HasPrefix(got[1], "e1/lost") {
+		t.Errorf("%v", got)
 	}
 }

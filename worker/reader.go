@@ -18,7 +18,6 @@ type reader struct {
 	base   *url.URL
 	via    http.RoundTripper
 	speech dialect
-	states *states
 	gpu    *gpuReader // nil: none
 }
 
@@ -27,14 +26,13 @@ type readResult struct {
 	counters
 	err     error
 	settled bool   // two in a row were the same
-	entered uint64 // how many requests had come when it began
+	entered uint64 // how many requests had come when it was asked for
 	gpu     []string
 }
 
 // read reads once, or until two readings in a row have counted the same tokens.
 func (r *reader) read(ctx context.Context, settle bool) readResult {
-	entered := r.states.entries()
-	result := readResult{entered: entered}
+	var result readResult
 	result.counters, result.err = r.once(ctx)
 	if settle {
 		within, cancel := context.WithTimeout(ctx, settleMost)

@@ -92,18 +92,20 @@ func (s *states) epoch() string {
 	return s.engine.Epoch
 }
 
-// entries is how many requests were let in until now.
-func (s *states) entries() uint64 {
+// rest tells how many requests were let in until now, and whether none of them runs.
+func (s *states) rest() (entered uint64, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.entered
+	return s.entered, s.running == 0
 }
 
-// idleSince says that nothing runs, and nothing has come since entries was so.
-func (s *states) idleSince(entered uint64) bool {
+// atRest does something while nobody can enter, if nothing runs and nothing has come since entered was so.
+func (s *states) atRest(entered uint64, do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.running == 0 && s.entered == entered
+	if s.running == 0 && s.entered == entered {
+		do()
+	}
 }
 
 func (s *states) announce() {
