@@ -49,7 +49,8 @@ if cmp -s test/setup/tiny-model.py "$model/pin"; then
 	exit 0
 fi
 say "writing the tiny model into .tools/tiny-model"
-rm -rf "$model" "$model.new"
+rm -rf "$model.new"
 "$home/bin/python" test/setup/tiny-model.py "$model.new" || fail "the model could not be written: see above"
 cp test/setup/tiny-model.py "$model.new/pin"
+rm -rf "$model"
 mv "$model.new" "$model"
