@@ -14,9 +14,9 @@ import (
 
 const (
 	// watchHealth is how often one that serves is asked, and deafMost how long it may give no good answer before it counts
-	// as failed: a busy engine is slow to answer, a dead one never does.
+	// as failed: a busy engine is slow to answer (one that cuts a long prompt into tokens answers nobody), a dead one never does.
 	watchHealth = time.Second
-	deafMost    = 10 * time.Second
+	deafMost    = 30 * time.Second
 	// hungGrace is all that an engine gets to end by itself which has answered nobody for long.
 	hungGrace = 5 * time.Second
 	// How soon a dead engine is started again: doubling, and from the start once it has lived for restartMost.
