@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/text/unicode/norm"
@@ -147,9 +146,9 @@ func chatML(content string) string {
 }
 
 // askTokens sends a prompt and gives how many tokens it had, by the engine's count.
-func askTokens(t *testing.T, content string) int {
+func askTokens(t *testing.T, model, content string) int {
 	t.Helper()
-	a := the.ask(t.Context(), map[string]any{"messages": words(content), "max_tokens": 3, "ignore_eos": true})
+	a := the.ask(t.Context(), map[string]any{"model": model, "messages": words(content), "max_tokens": 3, "ignore_eos": true})
 	var answer struct {
 		Usage struct {
 			Prompt int `json:"prompt_tokens"`
@@ -184,7 +183,7 @@ func testEvents(t *testing.T) {
 	events, replay := engineSockets("gpu-1")
 	seen = followEngine(t, events, replay, tinyModel(t), 16) // which is wrong
 	for _, content := range prompts("first ") {
-		n := askTokens(t, content)
+		n := askTokens(t, model, content)
 		text := chatML(content)
 		eventually(t, patience, fmt.Sprintf("%d whole blocks of %.40q", n/blockSize, content), func() bool { return seen.tokens(text) == n/blockSize*blockSize })
 		say("%d tokens of %d bytes: %d blocks found by their bytes", n, len(text), n/blockSize)
@@ -204,7 +203,7 @@ func testEventsAfterRestart(t *testing.T) {
 	old := prompts("first ")[0]
 	eventually(t, patience, "the blocks of before are forgotten", func() bool { return seen.tokens(chatML(old)) == 0 })
 	content := prompts("again ")[0]
-	n := askTokens(t, content)
+	n := askTokens(t, model, content)
 	eventually(t, patience, "the blocks of the new engine", func() bool { return seen.tokens(chatML(content)) == n/blockSize*blockSize })
 	if got := seen.tokens(chatML(old)); got != 0 {
 		t.Errorf("%d tokens of before the restart are announced", got)
@@ -216,21 +215,9 @@ func testEventsOtherBlockSize(t *testing.T) {
 	events, replay := engineSockets("gpu-2")
 	b := followEngine(t, events, replay, tinyModel(t), blockSize)
 	const size = 2 * blockSize
-	for i, until := 0, time.Now().Add(patience); ; i++ { // until one of them goes to this worker
-		content := prompts(fmt.Sprintf("other %d ", i))[0]
-		n := askTokens(t, content)
-		found := false
-		for wait := 0; wait < 100 && !found; wait++ {
-			found = b.tokens(chatML(content)) == n/size*size
-			time.Sleep(20 * time.Millisecond)
-		}
-		if found {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("no prompt's blocks are found")
-		}
-	}
+	content := prompts("other ")[0]
+	n := askTokens(t, otherModel, content)
+	eventually(t, patience, "the blocks of the other engine", func() bool { return b.tokens(chatML(content)) == n/size*size })
 	if p := b.told(); p.BlockSize != size {
 		t.Errorf("blocks of %d tokens are told", p.BlockSize)
 	}

@@ -31,8 +31,9 @@ import (
 const (
 	// startPatience is what vLLM gets on a machine that does much else; alone it needs 90 s.
 	startPatience = 20 * time.Minute
-	patience      = 2 * time.Minute
+	patience      = 5 * time.Minute
 	model         = "tiny"
+	otherModel    = "tiny-other" // of an endpoint of its own
 	blockSize     = 32
 )
 
@@ -101,12 +102,12 @@ func (s *site) start() error {
 	key, hash := identity.NewKey()
 	s.key = key
 	policy := fmt.Sprintf(`
-endpoints: [{name: gpus}]
-models: [{name: %s, endpoint: gpus}]
-teams: [{name: t1, models: [%s]}]
+endpoints: [{name: gpus}, {name: others}]
+models: [{name: %[1]s, endpoint: gpus}, {name: %[2]s, endpoint: others}]
+teams: [{name: t1, models: [%[1]s, %[2]s]}]
 keys:
-  - {id: main, team: t1, sha256: "%x"}
-`, model, model, hash[:])
+  - {id: main, team: t1, sha256: "%[3]x"}
+`, model, otherModel, hash[:])
 	for name, text := range map[string]string{"policy.yaml": policy, "join-token": strings.Repeat("engine-tests-", 4)} {
 		if err := os.WriteFile(s.path(name), []byte(text), 0o600); err != nil {
 			return err
@@ -223,15 +224,17 @@ func (p *process) text() string {
 // worker is a shim with the real engine.
 type worker struct {
 	*process
-	site *site
-	name string
+	site  *site
+	name  string
+	model string // that it alone serves
 }
 
-// startWorker starts one; it is not ready yet.
-func (s *site) startWorker(t *testing.T, name string, block int, flags []string, more ...string) *worker {
+// startWorker starts one for a model; it is not ready yet. It is patient: a busy machine is no fault of an engine.
+func (s *site) startWorker(t *testing.T, name, endpoint, model string, block int, flags []string, more ...string) *worker {
 	t.Helper()
-	argv := append([]string{s.binary, "worker", "-name", name, "-endpoint", "gpus", "-dir", s.dir, "-doors", "unix:" + s.path("run/fleet.sock"),
-		"-join-token-file", s.path("join-token"), "-ops", "127.0.0.1:0", "-drain", "2m", "-engine", "vllm", "-model", s.modelDir(), "-served-name", model,
+	argv := append([]string{s.binary, "worker", "-name", name, "-endpoint", endpoint, "-dir", s.dir, "-doors", "unix:" + s.path("run/fleet.sock"),
+		"-join-token-file", s.path("join-token"), "-ops", "127.0.0.1:0", "-drain", "10m", "-hung", "10m", "-start-timeout", startPatience.String(),
+		"-engine", "vllm", "-model", s.modelDir(), "-served-name", model,
 		"-engine-command", s.python() + " -m vllm.entrypoints.openai.api_server"}, flags...)
 	argv = append(argv, "--", "--load-format", "dummy", "--dtype", "bfloat16", "--enforce-eager", "--block-size", fmt.Sprint(block),
 		"--max-model-len", "4096", "--max-num-seqs", "32", "--num-gpu-blocks-override", "512", "--shutdown-timeout", "30")
@@ -240,7 +243,7 @@ func (s *site) startWorker(t *testing.T, name string, block int, flags []string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{p, s, name}
+	w := &worker{p, s, name, model}
 	s.workers = append(s.workers, w)
 	return w
 }
@@ -263,7 +266,7 @@ func (w *worker) page(path string) string {
 // awaitReady waits until the engine serves and the door sends it requests, and tells how it goes.
 func (w *worker) awaitReady(t *testing.T) {
 	t.Helper()
-	began, said := time.Now(), ""
+	began, said, at := time.Now(), "", time.Time{}
 	for time.Since(began) < startPatience {
 		select {
 		case <-w.done:
@@ -271,11 +274,11 @@ func (w *worker) awaitReady(t *testing.T) {
 		case <-time.After(500 * time.Millisecond):
 		}
 		line, _, _ := strings.Cut(w.page("/readyz"), "\n")
-		if line != said {
+		if line != said || time.Since(at) >= 30*time.Second {
 			say("%s after %s: %s", w.name, time.Since(began).Round(time.Second), line)
-			said = line
+			said, at = line, time.Now()
 		}
-		if strings.HasPrefix(line, "ok") && w.site.answers() {
+		if strings.HasPrefix(line, "ok") && w.answers() {
 			return
 		}
 	}
@@ -283,8 +286,8 @@ func (w *worker) awaitReady(t *testing.T) {
 }
 
 // answers says that a request goes through.
-func (s *site) answers() bool {
-	a := s.ask(context.Background(), map[string]any{"messages": words("hi"), "max_tokens": 1})
+func (w *worker) answers() bool {
+	a := w.site.ask(context.Background(), map[string]any{"model": w.model, "messages": words("hi"), "max_tokens": 1})
 	return a.status == http.StatusOK
 }
 
@@ -343,7 +346,9 @@ func (s *site) ask(ctx context.Context, body map[string]any) answer {
 
 // begin sends a request and returns when its answer begins.
 func (s *site) begin(ctx context.Context, body map[string]any) (*http.Response, error) {
-	body["model"] = model
+	if body["model"] == nil {
+		body["model"] = model
+	}
 	b, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
