@@ -18,6 +18,7 @@ const module = "github.com/spokegate/spokegate"
 var layers = []string{
 	"test",
 	"cmd/spokegate",
+	"replay", // traces through the router, over simulated workers
 	"extauthz", "extproc", "epp", "worker",
 	"worker/kv", // what an engine holds, from its events to pickers; knows no engine's process
 	"xds",

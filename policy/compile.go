@@ -141,7 +141,7 @@ func (b *builder) targets(list []*policyv1.Target) []Target {
 func compileEndpoint(e *policyv1.Endpoint) *Endpoint {
 	out := &Endpoint{
 		Name: e.GetName(), AllowFields: map[string]bool{},
-		Routing: Routing{OverlapWeight: defOverlap, MissWeight: defMiss, Temperature: e.GetRouting().GetTemperature(), BlockBytes: defBlock},
+		Routing: Routing{OverlapWeight: DefaultOverlapWeight, MissWeight: DefaultMissWeight, Temperature: e.GetRouting().GetTemperature(), BlockBytes: defBlock},
 	}
 	for _, f := range e.GetAllowFields() {
 		out.AllowFields[f] = true

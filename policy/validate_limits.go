@@ -18,12 +18,16 @@ const (
 	MaxBlock  = 64 << 10
 	// MaxQuota bounds quotas of a minute, day or month. Redis counts in floating point, which is exact up to 2^53: with
 	// quotas below 2^50, the sum of what is used, what is reserved and what a request asks for stays there.
-	MaxQuota   = 1_000_000_000_000_000
-	defOverlap = 8.0
-	defMiss    = 1.0
-	defBlock   = 64
-	defOutput  = 1024
-	defCached  = 1.0
+	MaxQuota  = 1_000_000_000_000_000
+	defBlock  = 64
+	defOutput = 1024
+	defCached = 1.0
+)
+
+// What an endpoint's routing has of itself.
+const (
+	DefaultOverlapWeight = 8.0
+	DefaultMissWeight    = 1.0
 )
 
 // eachLimits checks the limits of one owner, who may ask for some models by name.

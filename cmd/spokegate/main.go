@@ -24,6 +24,7 @@ const usageText = `spokegate: the door before your GPUs
   spokegate key new       make a key
   spokegate usage         follow the usage records, export them, total them, prove that none is missing
   spokegate fleet status  the workers that have joined a door, and how they are
+  spokegate bench route   replay a trace over simulated workers: what the picker is worth
   spokegate envoy print   show Envoy's configuration
   spokegate version       what this is
 
@@ -35,7 +36,7 @@ type role func(ctx context.Context, args []string) error
 
 var roles = map[string]role{
 	"up": runUp, "door": runDoor, "worker": runWorker, "sim": runSim,
-	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy, "fleet": runFleet, "version": runVersion, "guard": runGuard,
+	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy, "fleet": runFleet, "bench": runBench, "version": runVersion, "guard": runGuard,
 }
 
 func main() {
