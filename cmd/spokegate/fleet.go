@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -104,6 +105,9 @@ func (st fleetStatus) print(out io.Writer) error {
 	for _, x := range st.Workers {
 		for _, why := range x.notes() {
 			fmt.Fprintf(out, "%s: %s\n", x.Name, why)
+		}
+		if !slices.ContainsFunc(st.Endpoints, func(e endpointStatus) bool { return e.Name == x.Endpoint }) {
+			fmt.Fprintf(out, "%s: the policy has no endpoint %s\n", x.Name, x.Endpoint)
 		}
 	}
 	if !st.Envoy {

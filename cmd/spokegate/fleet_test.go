@@ -57,6 +57,7 @@ gpu-1: degraded: seed
 gpu-2: starting: loading weights
 gpu-2: index degraded: diverging: x
 gpu-3: index guessed: it does not say where its blocks are announced
+gpu-3: the policy has no endpoint elsewhere
 door-1: Envoy is not connected
 endpoint demo: 1 of 2 workers can be picked
 `
@@ -217,6 +218,17 @@ func TestWhatAWorkersCertificateMustBe(t *testing.T) {
 		_, err := w.tls.open(w, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestOnThisMachine(t *testing.T) {
+	for address, want := range map[string]bool{
+		"127.0.0.1:1": true, "localhost:1": true, "[::1]:1": true, "unix:/x": true,
+		":1": false, "0.0.0.0:1": false, "10.0.0.1:1": false, "[::]:1": false, "x": false,
+	} {
+		if onThisMachine(address) != want {
+			t.Errorf("onThisMachine(%q) is not %t", address, want)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
@@ -62,8 +63,7 @@ type Server struct {
 func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	caller, err := s.admit(stream.Context())
 	if err != nil {
-		s.log().Warn("worker refused", "cause", cause(err))
-		return err
+		return s.refuse(stream.Context(), "", err)
 	}
 	in := &inbox{messages: make(chan *workerv1.JoinRequest), failed: make(chan error, 1)}
 	go in.run(stream)
@@ -73,18 +73,17 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	}
 	w, err := worker(first.GetHello())
 	if err != nil {
-		return err
+		return s.refuse(stream.Context(), first.GetHello().GetWorker(), err)
 	}
 	if err := s.named(caller, &w); err != nil {
-		s.log().Warn("worker refused", "worker", printable(w.Name), "cause", cause(err))
-		return err
+		return s.refuse(stream.Context(), w.Name, err)
 	}
 	if s.isOwn(w.Addr) {
-		return status.Errorf(codes.InvalidArgument, "address %q is the door's own", w.Addr)
+		return s.refuse(stream.Context(), w.Name, status.Errorf(codes.InvalidArgument, "address %q is the door's own", w.Addr))
 	}
 	leave, err := s.Fleet.Join(w)
 	if err != nil {
-		return refusal(err)
+		return s.refuse(stream.Context(), w.Name, refusal(err))
 	}
 	defer leave()
 	out := newOutbox(cmp.Or(s.queue, queueMost))
@@ -179,6 +178,16 @@ func (s *Server) beat() time.Duration {
 		return s.Beat
 	}
 	return DefaultBeat
+}
+
+// refuse tells the log who was not let in, and why, and answers the reason.
+func (s *Server) refuse(ctx context.Context, name string, err error) error {
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	s.log().Warn("worker refused", "worker", printable(name), "from", from, "cause", cause(err))
+	return err
 }
 
 func (s *Server) log() *slog.Logger {
