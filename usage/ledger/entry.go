@@ -37,6 +37,9 @@ func (e *entry) take(r *usagev1.Record) verdict {
 	case usage.KindUsage:
 		return replace(&e.usage, r)
 	}
+	if !usage.Answers(r) { // no client got anything of it
+		return ignored
+	}
 	if e.served != nil && e.served.Id == r.Id {
 		return repeated
 	}
@@ -61,11 +64,9 @@ func replace(held **usagev1.Record, r *usagev1.Record) verdict {
 	return conflict
 }
 
-// better tells which of two attempts the client's answer came from. The legs of one attempt beside the main one made nothing
-// that was answered.
+// better tells which of two attempts the client's answer came from.
 func better(r, than *usagev1.Record) bool {
 	return cmp.Or(
-		less(usage.Answers(than), usage.Answers(r)),
 		less(than.Outcome == usage.OutcomeComplete, r.Outcome == usage.OutcomeComplete),
 		cmp.Compare(r.GetCompletionTokens(), than.GetCompletionTokens()),
 		cmp.Compare(r.Attempt, than.Attempt),

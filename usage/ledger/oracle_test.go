@@ -27,7 +27,7 @@ func oracle(list []*usagev1.Record, bill Bill) map[string]Amounts {
 		}
 		var served []*usagev1.Record
 		for _, r := range byID {
-			if r.Kind == usage.KindServed && r.Admission == u.Admission {
+			if r.Kind == usage.KindServed && r.Admission == u.Admission && strings.HasSuffix(r.Id, "/main") {
 				served = append(served, r)
 			}
 		}
@@ -67,7 +67,7 @@ func judge(u, admitted *usagev1.Record, served []*usagev1.Record, bill Bill) (ke
 	if len(served) > 0 {
 		slices.SortFunc(served, func(x, y *usagev1.Record) int {
 			n := func(r *usagev1.Record) string {
-				return fmt.Sprintf("%t %t %10d %5d", strings.HasSuffix(r.Id, "/main"), r.Outcome == usage.OutcomeComplete, r.GetCompletionTokens(), r.Attempt)
+				return fmt.Sprintf("%t %10d %5d", r.Outcome == usage.OutcomeComplete, r.GetCompletionTokens(), r.Attempt)
 			}
 			return cmp.Compare(n(y), n(x)) // "true" is behind "false"
 		})

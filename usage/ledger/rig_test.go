@@ -140,7 +140,9 @@ func traffic(rnd *rand.Rand, n int) (list []*usagev1.Record) {
 			if !last {
 				r.Outcome, r.CompletionTokens = usage.OutcomeUpstreamError, nil
 			}
-			write("worker/w", r)
+			if rnd.IntN(20) > 0 { // or its journal is lost
+				write("worker/w", r)
+			}
 			if rnd.IntN(8) == 0 { // another leg of it
 				leg := proto.CloneOf(r)
 				leg.Id, leg.Outcome, leg.CompletionTokens = usage.ServedID(r.Admission, attempt, "prefill"), usage.OutcomeComplete, proto.Int64(1)
