@@ -52,7 +52,7 @@ func (l *ledgerFlags) check(f *flag.FlagSet) error {
 	case l.kafka.brokers == "":
 		return errors.New("say where records come from: -kafka HOST:PORT, or -spools FOLDER, such as -spools .spokegate")
 	}
-	if !ledger.Loopback(l.listen) && l.tokenFile == "" {
+	if !onThisMachine(l.listen) && l.tokenFile == "" {
 		return fmt.Errorf("-listen %s is reached from other machines: want a -token-file", l.listen)
 	}
 	if l.tokenFile != "" {
@@ -115,7 +115,7 @@ func (l *ledgerFlags) serve(ctx context.Context, of *ledger.Ledger, reg *prometh
 		return err
 	}
 	log.Info("the ledger answers", "address", lis.Addr().String())
-	if l.tokenFile != "" && !ledger.Loopback(l.listen) {
+	if l.tokenFile != "" && !onThisMachine(l.listen) {
 		log.Warn("the ledger's token and numbers go over HTTP as it is: put a proxy with TLS in front where the network is not your own")
 	}
 	server := newOps(reg, func() report { return ledgerReport(of.Status(), time.Now()) })

@@ -26,15 +26,6 @@ type Server struct {
 	TokenFile string
 }
 
-// Loopback tells whether an address to listen on is reached from this machine alone.
-func Loopback(address string) bool {
-	if strings.HasPrefix(address, "unix:") {
-		return true
-	}
-	host, _, err := net.SplitHostPort(address)
-	return err == nil && isLoopback(host)
-}
-
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
