@@ -166,6 +166,23 @@ func TestABurstIsNoDivergence(t *testing.T) {
 	}
 }
 
+// TestWorkersLearnOneAfterTheOther: the size of its blocks, and that it tells roots, a worker knows from its first event on. Both
+// are its own.
+func TestWorkersLearnOneAfterTheOther(t *testing.T) {
+	const a, b = "10.0.0.1:1", "10.0.0.2:1"
+	f := follow(t, a, b)
+	f.asked(0)
+	f.asked(1)
+	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true))
+	f.tell(1, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true))
+	f.until(a + " exact; " + b + " exact")
+	learnt := sized(template)
+	learnt.GetProfile().TellsRoots = true
+	f.tell(1, learnt, changes(5, stored(pieces(7)[0])))
+	f.held(1, b)
+	f.until(a + " exact; " + b + " exact")
+}
+
 // TestSaltedPromptsAreExact: a prompt with a salt is found under the root that its worker announces it by.
 func TestSaltedPromptsAreExact(t *testing.T) {
 	const a = "10.0.0.1:1"

@@ -86,7 +86,7 @@ func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) {
 	}
 	// What of it shapes the text.
 	shape := proto.Clone(p).(*workerv1.Profile)
-	shape.Mode, shape.Reason, shape.BlockSize = 0, "", 0
+	shape.Mode, shape.Reason, shape.BlockSize, shape.TellsRoots = 0, "", 0, false
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drop(w.Addr)
@@ -188,9 +188,6 @@ func (t *texts) render(dst []byte, endpoint string, req *openai.Request, body []
 	t.mu.RUnlock()
 	if m == nil {
 		return nil, "unknown"
-	}
-	if text.Salt(req, body) != "" && !m.profile.TellsRoots {
-		return nil, "salt"
 	}
 	out, err := m.text.Render(dst, req, body)
 	switch {
