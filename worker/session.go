@@ -1,0 +1,152 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
+)
+
+// session is the state of one stream; only its own goroutine touches it.
+type session struct {
+	door     *door
+	stream   workerv1.Fleet_JoinClient
+	told     Description // in Hello
+	name     string      // the door's, once welcomed
+	keys     []string    // ids of those that it held then
+	beat     time.Duration
+	welcomes chan *workerv1.Welcome
+	ended    chan error
+}
+
+func (s *session) receive(ctx context.Context) {
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			s.ended <- err
+			return
+		}
+		if c := m.GetCancel(); c != nil {
+			s.door.cut(c.Admission, c.Reason)
+			continue
+		}
+		w := m.GetWelcome()
+		if w == nil {
+			continue
+		}
+		select {
+		case s.welcomes <- w:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// run tells the door of each change and beats, until either side ends it.
+func (s *session) run(ctx context.Context) error {
+	s.beat = beatFirst
+	beat := time.NewTimer(s.beat)
+	defer beat.Stop()
+	for {
+		at, changed := s.door.states.now()
+		if at.hello != s.told {
+			return errEngineChanged
+		}
+		if s.name != "" { // the door wants to speak first
+			at.causes = s.door.seeds.causes(at.causes)
+			if err := s.stream.Send(statusOf(at)); err != nil {
+				return s.cause(err)
+			}
+		}
+		if at.state == workerv1.State_STATE_STOPPED {
+			return errStopped
+		}
+		beat.Reset(s.beat * 3 / 4)
+		select {
+		case <-changed:
+		case <-beat.C:
+		case w := <-s.welcomes:
+			if err := s.welcome(w); err != nil {
+				return err
+			}
+		case err := <-s.ended:
+			s.ended <- err
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// end waits until the stream is over. After a goodbye the door has forgotten us then: only so can the name join again.
+func (s *session) end(cancel context.CancelFunc, goodbye bool) {
+	if goodbye {
+		_ = s.stream.CloseSend()
+		defer time.AfterFunc(goodbyeMost, cancel).Stop()
+	} else {
+		cancel()
+	}
+	for {
+		select {
+		case <-s.welcomes:
+		case <-s.ended:
+			return
+		}
+	}
+}
+
+func (s *session) welcome(w *workerv1.Welcome) error {
+	if w.Door == "" || len(w.Keys) == 0 {
+		return errors.New("the door's welcome has no name, or no key")
+	}
+	var held []string
+	for _, k := range w.Keys {
+		if err := s.door.keys.hold(k.Id, k.PublicKey); err != nil {
+			s.door.keys.release(held)
+			return err
+		}
+		held = append(held, k.Id)
+	}
+	if s.name == "" {
+		s.name = w.Door
+		s.door.joined.add(s.name)
+		s.door.log.Info("joined door", "door", w.Door, "target", s.door.target)
+	}
+	s.door.keys.release(s.keys) // of the welcome before this one
+	s.keys = held
+	s.door.seeds.name(s, w.Door, w.HashSeed)
+	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
+		s.beat = min(max(ms, beatLeast), beatMost)
+	}
+	return nil
+}
+
+func (s *session) release() {
+	s.door.keys.release(s.keys)
+	s.door.seeds.forget(s)
+	if s.name != "" {
+		s.door.joined.remove(s.name)
+	}
+}
+
+// cause is why a send failed: gRPC tells it at the receiving side.
+func (s *session) cause(err error) error {
+	if status.Code(err) != codes.Unknown {
+		return err
+	}
+	select {
+	case ended := <-s.ended:
+		s.ended <- ended
+		return ended
+	case <-time.After(time.Second):
+		return err
+	}
+}
+
+func statusOf(at standing) *workerv1.JoinRequest {
+	return &workerv1.JoinRequest{Message: &workerv1.JoinRequest_Status{
+		Status: &workerv1.Status{State: at.state, Reason: at.reason, Running: at.running, Degraded: at.causes, Load: at.load}}}
+}
