@@ -2,6 +2,7 @@ package router
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,15 +78,20 @@ func (f *Feed) Doubt(is bool) {
 // Stored notes blocks that the engine holds, parents before children. It says how many could not be placed, for their parent
 // is unknown or they are beyond what a worker may hold: then only a new beginning helps.
 func (f *Feed) Stored(blocks []blocktree.Block) (lost int) {
-	f.change(func(t *blocktree.Tree) {
-		for i := range blocks {
-			if t.Store(f.slot, blocks[i]) != nil {
-				lost++
+	for some := range slices.Chunk(blocks, storeMost) {
+		f.change(func(t *blocktree.Tree) {
+			for i := range some {
+				if t.Store(f.slot, some[i]) != nil {
+					lost++
+				}
 			}
-		}
-	})
+		})
+	}
 	return lost
 }
+
+// storeMost blocks are stored at a time; picks wait no longer than for these.
+const storeMost = 1024
 
 // Removed notes that the engine has dropped blocks from a tier.
 func (f *Feed) Removed(tier blocktree.Tier, keys ...uint32) {

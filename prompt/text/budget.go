@@ -2,18 +2,20 @@ package text
 
 import (
 	"errors"
+	"time"
 
 	"github.com/ardanlabs/jinja"
 )
 
 // A template comes with a model that somebody has made, and runs in the door: it may neither go on for ever nor call itself
 // until the stack is full, which would end the process. So each turn of a loop and each call of a macro is counted, by calls
-// that compile puts there, and range is our own. What a template may still do is to double a string a few dozen times; models
-// are to be trusted that far.
+// that compile puts there, and range is our own. What one that was made to do harm may still do is to double a string a few dozen
+// times, or to print a list that is in itself: templates are to be trusted that far, and docs/operating.md says so.
 const (
 	mostTurns = 2_000_000 // of all loops
 	mostCalls = 20_000    // of all macros, and so their depth: some 100 MB of stack
 	mostRange = 100_000   // elements of all ranges
+	mostTime  = time.Second
 )
 
 // Names of the calls, which no template has.
@@ -25,18 +27,25 @@ const (
 var errBudget = errors.New("the template goes on for too long")
 
 // budget is for one rendering.
-type budget struct{ turns, calls, elements int }
+type budget struct {
+	began                  time.Time
+	turns, calls, elements int
+}
 
 // add gives the template what it is counted by.
 func (b *budget) add(data map[string]jinja.Value) {
-	data[turnName] = counted(&b.turns, mostTurns)
-	data[callName] = counted(&b.calls, mostCalls)
+	b.began = time.Now()
+	data[turnName] = b.counted(&b.turns, mostTurns)
+	data[callName] = b.counted(&b.calls, mostCalls)
 	data["range"] = jinja.NewCallable("range", b.span)
 }
 
-func counted(n *int, most int) jinja.Value {
+// clockEvery is how many turns pass between two looks at the clock.
+const clockEvery = 256
+
+func (b *budget) counted(n *int, most int) jinja.Value {
 	return jinja.NewCallable("", func([]jinja.Value, map[string]jinja.Value) (jinja.Value, error) {
-		if *n++; *n > most {
+		if *n++; *n > most || *n%clockEvery == 0 && time.Since(b.began) > mostTime {
 			return jinja.Value{}, errBudget
 		}
 		return jinja.NewString(""), nil

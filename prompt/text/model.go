@@ -34,8 +34,16 @@ type Model struct {
 	norm     normaliser
 }
 
-// New makes a renderer of what a worker says of its model. The error says what this release does not know.
+// mostTemplate bounds a template, in bytes: the largest real ones have some 30,000. Its nesting is bounded by it, and so is the
+// stack that reading it takes.
+const mostTemplate = 128 << 10
+
+// New makes a renderer of what a worker says of its model. The error says what this release does not know. It may take
+// seconds for what was made to be slow.
 func New(p *workerv1.Profile) (*Model, error) {
+	if len(p.ChatTemplate) > mostTemplate {
+		return nil, fmt.Errorf("chat template: %d bytes, at most %d are taken", len(p.ChatTemplate), mostTemplate)
+	}
 	m := &Model{bos: p.BosToken, eos: p.EosToken, addsBOS: p.AddsBos}
 	var err error
 	if m.norm, err = newNormaliser(p); err != nil {

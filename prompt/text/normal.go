@@ -2,9 +2,7 @@ package text
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,13 +18,11 @@ type normaliser struct {
 	prefix      bool // a space before each segment
 	prefixFirst bool // or before the first only, where no token stands before it
 	metaspace   bool
-	added       []*workerv1.AddedToken // the longest first
-	starts      [256]bool              // first bytes of added
-	rare        int                    // the only first byte; -1: there are several
+	added       added
 }
 
 func newNormaliser(p *workerv1.Profile) (normaliser, error) {
-	n := normaliser{prefix: p.DummyPrefix, prefixFirst: p.DummyPrefixFirst, metaspace: p.Metaspace, rare: -1}
+	n := normaliser{prefix: p.DummyPrefix, prefixFirst: p.DummyPrefixFirst, metaspace: p.Metaspace}
 	switch p.Normalizer {
 	case "":
 	case "nfc":
@@ -34,29 +30,15 @@ func newNormaliser(p *workerv1.Profile) (normaliser, error) {
 	default:
 		return n, fmt.Errorf("the tokenizer's normaliser %q is not known", p.Normalizer)
 	}
-	firsts := 0
-	for _, t := range p.AddedTokens {
-		if t.Content == "" {
-			continue
-		}
-		n.added = append(n.added, t)
-		if c := t.Content[0]; !n.starts[c] {
-			n.starts[c] = true
-			n.rare = int(c)
-			firsts++
-		}
-	}
-	if firsts != 1 {
-		n.rare = -1
-	}
-	slices.SortStableFunc(n.added, func(a, b *workerv1.AddedToken) int { return cmp.Compare(len(b.Content), len(a.Content)) })
-	return n, nil
+	var err error
+	n.added, err = newAdded(p.AddedTokens)
+	return n, err
 }
 
 // append appends the normal form of a text.
 func (n *normaliser) append(dst []byte, text string) []byte {
 	for first := true; text != ""; first = false {
-		at, token := n.next(text)
+		at, token := n.added.next(text)
 		segment := text[:at]
 		if token == nil {
 			return n.segment(dst, segment, first)
@@ -73,28 +55,6 @@ func (n *normaliser) append(dst []byte, text string) []byte {
 		text = rest
 	}
 	return dst
-}
-
-// next finds the first added token in a text: the longest that stands there.
-func (n *normaliser) next(text string) (at int, token *workerv1.AddedToken) {
-	for i := 0; i < len(text); i++ {
-		if n.rare >= 0 {
-			skip := strings.IndexByte(text[i:], byte(n.rare))
-			if skip < 0 {
-				break
-			}
-			i += skip
-		}
-		if !n.starts[text[i]] {
-			continue
-		}
-		for _, t := range n.added {
-			if strings.HasPrefix(text[i:], t.Content) && (!t.SingleWord || isWord(text, i, i+len(t.Content))) {
-				return i, t
-			}
-		}
-	}
-	return len(text), nil
 }
 
 // isWord says that no letter or digit stands beside text[from:to].

@@ -68,6 +68,16 @@ func TestTemplatesEnd(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if _, err := New(&workerv1.Profile{ChatTemplate: strings.Repeat("x", mostTemplate+1)}); err == nil {
+		t.Error("a template without bounds is taken")
+	}
+	itself, err := compile("{% set a = [] %}{% set b = a.append(a) %}{{ a | tojson }}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Model{template: itself}).render(map[string]jinja.Value{}); err == nil || !strings.Contains(err.Error(), errDeep.Error()) {
+		t.Errorf("a list in itself: %v", err)
+	}
 	for _, c := range [][2]string{
 		{"{% for i in range(3) %}{{ i }}{% endfor %}", "012"},
 		{"{% for i in range(5, 1, -2) %}{{ i }}{% endfor %}", "53"},

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -26,8 +27,16 @@ var toJSON = jinja.NewCallable(toJSONName, func(args []jinja.Value, named map[st
 		d.item, d.key = v.AsList().Get(0).AsString(), v.AsList().Get(1).AsString()
 	}
 	d.value(args[0], 0)
+	if d.deep {
+		return jinja.Value{}, errDeep
+	}
 	return jinja.NewString(d.out.String()), nil
 })
+
+// mostDepth of what is written; a template can make a list that is in itself.
+const mostDepth = 200
+
+var errDeep = errors.New("tojson: nested too deeply")
 
 const toJSONName = "python_json"
 
@@ -36,10 +45,13 @@ type dump struct {
 	item, key string
 	indent    int // -1: all in one line
 	ascii     bool
+	deep      bool // deeper than mostDepth: nothing more is written
 }
 
 func (d *dump) value(v jinja.Value, depth int) {
 	switch {
+	case d.deep || depth > mostDepth:
+		d.deep = true
 	case v.IsString():
 		d.string(v.AsString())
 	case v.IsBool():

@@ -32,26 +32,34 @@ func (t *Tree) newNode(parent, start uint32) uint32 {
 	return id
 }
 
-// step returns the node that has the piece at a depth, which is in or just behind node n.
-func (t *Tree) step(n, depth uint32, p piece) uint32 {
+// step returns the node that has the piece at a depth, which is in or just behind node n; not ok: it has no room for it.
+func (t *Tree) step(n, depth uint32, p piece) (at uint32, ok bool) {
 	if at := &t.nodes[n]; int(depth-at.start) < len(at.pieces) {
 		if at.pieces[depth-at.start] == p {
-			return n
+			return n, true
 		}
 		n = t.split(n, depth-at.start)
 	}
 	if child := t.edges[edge{n, p}]; child != 0 {
-		return child
+		return child, true
+	}
+	if !t.nodes[n].room(uint32(p.length())) {
+		return 0, false
 	}
 	t.blocks++
 	if at := &t.nodes[n]; at.parent != 0 && at.live == 0 {
 		at.pieces = append(at.pieces, p)
-		return n
+		return n, true
 	}
 	child := t.newNode(n, depth)
 	t.nodes[child].pieces = []piece{p}
 	t.attach(child)
-	return child
+	return child, true
+}
+
+// room says whether a block of a length may follow the node.
+func (n *node) room(length uint32) bool {
+	return len(n.lengths) < maxLengths || slices.ContainsFunc(n.lengths, func(l lengthCount) bool { return l.length == length })
 }
 
 // split cuts a node before its k-th piece and returns the new upper part, whose block before k somebody holds.

@@ -38,7 +38,7 @@ var (
 	ErrParent = errors.New("blocktree: the parent is not held")
 	// ErrKey: the key is 0, or above what a worker may use.
 	ErrKey = errors.New("blocktree: key out of range")
-	// ErrBlock: the length or the tier is impossible.
+	// ErrBlock: the length or the tier is impossible, or too many blocks of other lengths follow the same one.
 	ErrBlock = errors.New("blocktree: impossible block")
 )
 
@@ -46,9 +46,12 @@ var (
 type piece uint64
 
 const (
-	hashBits  = 40
-	hashMask  = 1<<hashBits - 1
-	maxLength = 1<<(64-hashBits) - 1
+	hashBits = 40
+	hashMask = 1<<hashBits - 1
+	// maxLength of a block in bytes: 256 tokens of 64. A walk hashes the prompt once for each length that follows a node, so
+	// both are bounded.
+	maxLength  = 16 << 10
+	maxLengths = 1024
 )
 
 func pieceOf(length uint32, hash uint64) piece {
@@ -125,7 +128,10 @@ func (t *Tree) Store(worker int, b Block) error {
 			return err // it was its own parent
 		}
 	}
-	n := t.step(at, depth, p)
+	n, ok := t.step(at, depth, p)
+	if !ok {
+		return ErrBlock
+	}
 	t.keep(worker, s, b.Key, n, depth, b.Tier)
 	return nil
 }

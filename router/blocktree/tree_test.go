@@ -81,3 +81,23 @@ func TestWhatIsRefused(t *testing.T) {
 		t.Errorf("%d nodes are left of what was refused", len(tree.nodes)-1)
 	}
 }
+
+// TestLengthsAreBounded: a walk hashes the prompt once for each.
+func TestLengthsAreBounded(t *testing.T) {
+	tree := New(seed, 10_000)
+	for n := range uint32(maxLengths) {
+		if err := tree.Store(0, Block{Key: n + 1, Length: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tree.Store(0, Block{Key: 5000, Length: maxLengths}); !errors.Is(err, ErrBlock) {
+		t.Errorf("a length too many: %v", err)
+	}
+	if err := tree.Store(0, Block{Key: 5000, Length: 1, Hash: 1}); err != nil {
+		t.Errorf("another block of a length that is there: %v", err)
+	}
+	tree.Clear(0)
+	if blocks, _ := tree.Size(); blocks != 0 || len(tree.roots) != 0 {
+		t.Errorf("%d blocks, %d roots are left", blocks, len(tree.roots))
+	}
+}
