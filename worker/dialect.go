@@ -36,6 +36,8 @@ type families struct {
 var (
 	outOfMemory = regexp.MustCompile(`(?i)(?:cuda|hip|xpu) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|\bMemoryError\b|no available memory for the cache blocks|std::bad_alloc|cannot allocate memory`)
 	rootCause   = regexp.MustCompile(`\b(?:[A-Za-z_.]*(?:Error|Exception)): \S|CUDA error|NCCL error|Xid`)
+	// calm is a line of a level that nothing dies of: vLLM warns at each start of errors that it might have.
+	calm = regexp.MustCompile(`\b(?:DEBUG|INFO|WARNING) \d\d-\d\d `)
 )
 
 func (d dialect) progressOf(line string) string {
@@ -62,6 +64,9 @@ func (d dialect) causeOf(line string) cause {
 		if at := p.FindStringIndex(line); at != nil {
 			return cause{causeMemory, clip(line[at[0]:])}
 		}
+	}
+	if calm.MatchString(line) {
+		return cause{}
 	}
 	for _, p := range d.fatal {
 		if at := p.FindStringIndex(line); at != nil {

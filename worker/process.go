@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
-	"sync"
 	"syscall"
 	"time"
 
@@ -255,45 +254,4 @@ func (r *aRun) explain(why *Life, oom bool) {
 	case cause.line != "" && cause.line != r.out.last():
 		why.Reason += "; its log: " + cause.line
 	}
-}
-
-// ears take what matters out of an engine's log.
-type ears struct {
-	reads   dialect
-	changed chan struct{}
-
-	mu                 sync.Mutex
-	progress, degraded string
-	cause              cause
-}
-
-// cause of an end, as the log told it.
-type cause struct{ what, line string }
-
-func (e *ears) hear(line string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	progress, degraded := e.reads.progressOf(line), e.reads.degradedOf(line)
-	if c := e.reads.causeOf(line); c.line != "" && (e.cause.line == "" || c.what == causeMemory) {
-		e.cause = c // the first one is the root, but for memory
-	}
-	if progress == "" && degraded == "" {
-		return
-	}
-	if progress != "" {
-		e.progress = progress
-	}
-	if degraded != "" {
-		e.degraded = degraded
-	}
-	select {
-	case e.changed <- struct{}{}:
-	default:
-	}
-}
-
-func (e *ears) now() (progress, degraded string, c cause) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.progress, e.degraded, e.cause
 }
