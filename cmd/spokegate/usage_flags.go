@@ -61,7 +61,7 @@ func dirFlag(f *flag.FlagSet, help string) *string {
 func spoolOf(dir string) (string, error) {
 	spool := filepath.Join(dir, "spool")
 	if _, err := os.Stat(spool); err != nil {
-		return "", fmt.Errorf("no spool at %s: start `spokegate up`, or name its folder with -dir", spool)
+		return "", fmt.Errorf("no spool at %s: start `spokegate up`, or name the folder of a role that has run (-dir; -spools of the ledger)", spool)
 	}
 	return spool, nil
 }
