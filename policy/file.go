@@ -65,7 +65,7 @@ type EndpointEntry struct {
 
 // RoutingEntry sets an endpoint's router.
 type RoutingEntry struct {
-	OverlapWeight *float64 `yaml:"overlap_weight" form:"weight" doc:"Weight of prompt blocks that a worker must still compute, against blocks that it is decoding. Default 8; 0 looks at load only."`
+	OverlapWeight *float64 `yaml:"overlap_weight" form:"weight" doc:"Weight of prompt blocks that a worker must still compute, against blocks that it is decoding. Default 16; 0 looks at load only."`
 	MissWeight    *float64 `yaml:"miss_weight" form:"weight" doc:"What a prompt block that a worker lacks counts beyond the time to compute it, for the cache that it takes and the time that others wait. Default 1; above, prompts stay longer where they are held; 0 counts time only."`
 	Temperature   *float64 `yaml:"temperature" form:"weight" doc:"0, the default, always takes the worker of the lowest cost; above, chance spreads more."`
 	BlockBytes    *uint32  `yaml:"block_bytes" form:"block" doc:"Bytes of a prompt that stand for one block of KV cache. Default 64."`

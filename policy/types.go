@@ -117,7 +117,7 @@ type Endpoint struct {
 
 // Routing are the settings of the endpoint's router, defaults applied; see package router for the formula.
 type Routing struct {
-	OverlapWeight float64 // weight of blocks that must be prefilled against blocks in decode; default 8
+	OverlapWeight float64 // weight of blocks that must be prefilled against blocks in decode; default 16
 	MissWeight    float64 // what blocks that the worker lacks count beyond that; default 1
 	Temperature   float64 // 0, the default: always the lowest cost
 	BlockBytes    int     // bytes of a rendered prompt that stand for one KV block; default 64

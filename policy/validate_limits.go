@@ -26,7 +26,7 @@ const (
 
 // What an endpoint's routing has of itself.
 const (
-	DefaultOverlapWeight = 8.0
+	DefaultOverlapWeight = 16.0
 	DefaultMissWeight    = 1.0
 )
 

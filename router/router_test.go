@@ -257,14 +257,14 @@ func TestBurstUnderAHighWeight(t *testing.T) {
 }
 
 // With the policy's defaults a burst of a long new prompt stays where it is computed, which costs the fleet once, until what
-// the worker has in decode weighs as much: 1000 blocks queued at a cost of 8 each against as many missing elsewhere, at 16.
+// the worker has in decode weighs as much: 1000 blocks queued at a cost of 16 each against as many missing elsewhere, at 32.
 func TestBurstByDefault(t *testing.T) {
-	p := newPool(t, Config{OverlapWeight: 8, MissWeight: 1}, a, b)
+	p := newPool(t, Config{OverlapWeight: policy.DefaultOverlapWeight, MissWeight: policy.DefaultMissWeight}, a, b)
 	var order string
-	for range 20 {
+	for range 36 {
 		order += map[string]string{a: "a", b: "b"}[p.pick(text(1000, "p")).Addrs[0]]
 	}
-	if order != "aaaaaaaaabbbbbbbbbab" {
+	if order != strings.Repeat("a", 17)+strings.Repeat("b", 17)+"ab" {
 		t.Errorf("order %s", order)
 	}
 }
