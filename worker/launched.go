@@ -46,8 +46,6 @@ type LaunchConfig struct {
 	CrashWindow time.Duration
 	// Log of the child's lines; nil: the worker's.
 	Log *slog.Logger
-
-	deaf time.Duration // for tests; 0: deafMost
 }
 
 // kind is an engine that can be launched: what differs stays in its own file.
@@ -101,7 +99,6 @@ func NewLaunched(cfg LaunchConfig) (Engine, error) {
 	setDefault(&cfg.StartTimeout, 30*time.Minute)
 	setDefault(&cfg.StopTimeout, 30*time.Second)
 	setDefault(&cfg.CrashWindow, 10*time.Minute)
-	setDefault(&cfg.deaf, deafMost)
 	if cfg.ServedName == "" {
 		cfg.ServedName = cfg.Model
 	}
@@ -119,7 +116,7 @@ func NewLaunched(cfg LaunchConfig) (Engine, error) {
 	l.transport, l.probe = keyed(l.key, l.conns), keyed(l.key, newProbe(l.dial))
 	l.process = &process{
 		command: l.command, guarded: true, healthy: func(ctx context.Context) (Description, error) { return k.healthy(ctx, l) },
-		bounds: bounds{start: cfg.StartTimeout, every: 250 * time.Millisecond, deaf: cfg.deaf, stop: cfg.StopTimeout, crashes: cfg.Crashes, window: cfg.CrashWindow},
+		bounds: bounds{start: cfg.StartTimeout, every: 250 * time.Millisecond, deaf: deafMost, stop: cfg.StopTimeout, crashes: cfg.Crashes, window: cfg.CrashWindow},
 		reads:  k.dialect, again: make(chan string, 1),
 	}
 	return l, nil

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -71,9 +70,6 @@ func childListen() (net.Listener, error) {
 	return net.Listen("tcp", net.JoinHostPort(flagValue(os.Args, "--host"), flagValue(os.Args, "--port")))
 }
 
-// saidWell is whether childEngine has said that it is well: with the script "silent" it says nothing more.
-var saidWell atomic.Bool
-
 // serveChild answers as vLLM would, where it has the API key that its environment or a file of its arguments names.
 func serveChild(w http.ResponseWriter, r *http.Request) {
 	key := os.Getenv("VLLM_API_KEY")
@@ -82,12 +78,9 @@ func serveChild(w http.ResponseWriter, r *http.Request) {
 		key, _ = strconv.Unquote(strings.TrimSpace(strings.TrimPrefix(string(b), "api-key: ")))
 	}
 	switch {
-	case os.Getenv("WORKER_TEST_SCRIPT") == "silent" && saidWell.Load():
-		<-r.Context().Done()
 	case strings.HasPrefix(r.URL.Path, "/v1/") && key != "" && r.Header.Get("Authorization") != "Bearer "+key:
 		w.WriteHeader(http.StatusUnauthorized)
 	case r.URL.Path == "/metrics":
-		saidWell.Store(true)
 		fmt.Fprint(w, "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size=\"48\",num_gpu_blocks=\"77\"} 1\n"+
 			"# TYPE sglang:prompt_tokens_total counter\nsglang:prompt_tokens_total 5\n")
 	case r.Method == http.MethodPost:
@@ -192,20 +185,6 @@ func livesOf(t *testing.T, cfg LaunchConfig, fits func(Life) bool) (found Life, 
 		t.Fatal("never")
 	}
 	return found, starts
-}
-
-// One that is up and answers nothing any more is ended.
-func TestLaunchedFallsSilent(t *testing.T) {
-	cfg := launchConfig(t, "vllm", "silent")
-	cfg.deaf = 100 * time.Millisecond
-	up := false
-	l, _ := livesOf(t, cfg, func(l Life) bool {
-		up = up || l.State == workerv1.State_STATE_READY
-		return l.State == workerv1.State_STATE_FAILED
-	})
-	if !up || l.Cause != causeSilent || !strings.HasPrefix(l.Reason, "runs, and does not answer: ") {
-		t.Errorf("was up: %v; %+v", up, l)
-	}
 }
 
 // An engine that fails tells why, by its own log; one that fails again and again is given up.

@@ -230,6 +230,7 @@ func TestDeafEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	engine := NewSim(cfg)
+	engine.(*simEngine).process.deaf = 2 * time.Second
 	s := newShim(t, "", func(c *Config) { c.Engine = engine })
 	if info, err := os.Stat(cfg.Folder); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the socket's folder: %v %v", info.Mode(), err)
