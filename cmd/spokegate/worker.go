@@ -111,7 +111,7 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	if err != nil {
 		return err
 	}
-	announced, err := flags.kv.open(e, flags.engine.attach, flags.advertise, token, certificates.forCallers(), reg, log)
+	announced, err := flags.kv.open(e, flags, token, certificates.forCallers(), reg, log)
 	if err != nil {
 		return err
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,10 +43,9 @@ type blocks struct {
 	address string // what pickers are told
 }
 
-// open listens for pickers. attach is the engine's URL, if it runs already; advertise what doors are told of the worker, if
-// that is another than what it listens on.
-func (k *kvFlags) open(e worker.Engine, attach, advertise, token string, tls credentials.TransportCredentials, reg prometheus.Registerer, log *slog.Logger) (*blocks, error) {
-	cfg, err := k.config(e, attach)
+// open listens for pickers of the worker w.
+func (k *kvFlags) open(e worker.Engine, w workerFlags, token string, tls credentials.TransportCredentials, reg prometheus.Registerer, log *slog.Logger) (*blocks, error) {
+	cfg, err := k.config(e, w.engine.attach)
 	if err != nil || k.blocks == "" {
 		return nil, err
 	}
@@ -57,17 +58,29 @@ func (k *kvFlags) open(e worker.Engine, attach, advertise, token string, tls cre
 		return nil, fmt.Errorf("-blocks: %w", err)
 	}
 	b.server = b.source.NewServer(token, tls)
-	b.address, err = blocksAddress(b.lis.Addr().String(), advertise)
+	listened := b.lis.Addr().String()
+	if b.address, err = blocksAddress(listened, cmp.Or(w.advertise, w.listen), splitNames(w.doors)); err == nil && b.address == "" {
+		log.Warn("pickers are not told where KV blocks are announced: a door is on another machine, and -blocks on loopback", "blocks", listened)
+	}
 	return b, err
 }
 
-// blocksAddress is what pickers are told: one that listens everywhere needs the host that doors are told.
-func blocksAddress(listened, advertise string) (string, error) {
+// blocksAddress is what pickers are told: where it listens everywhere, the host at which the worker is reached; where it listens on
+// loopback, nothing if a door is on another machine: that one would show its token to a stranger on its own.
+func blocksAddress(listened, reached string, doors []string) (string, error) {
 	host, port, err := net.SplitHostPort(listened)
-	if err != nil || !net.ParseIP(host).IsUnspecified() {
-		return listened, err
+	if err != nil {
+		return "", err
 	}
-	if host, _, err = net.SplitHostPort(advertise); err != nil {
+	ip := net.ParseIP(host)
+	if ip.IsLoopback() && slices.ContainsFunc(doors, func(d string) bool { return !onThisMachine(d) }) {
+		return "", nil
+	}
+	if !ip.IsUnspecified() {
+		return listened, nil
+	}
+	host, _, err = net.SplitHostPort(reached)
+	if err != nil || host == "" || net.ParseIP(host).IsUnspecified() {
 		return "", fmt.Errorf("-blocks %s is every address: -advertise must say which one pickers are told", listened)
 	}
 	return net.JoinHostPort(host, port), nil
