@@ -55,7 +55,7 @@ func TestChat(t *testing.T) {
 		{"attribution goes", chatML, `{"role":"system","content":[{"type":"text","text":"x-anthropic-billing-header: cch=1"},{"type":"text","text":"x-anthropic-billing-header: cch=2\nReal"}]}`, ``,
 			"<|im_start|>system\nReal<|im_end|>\n<|im_start|>assistant\n"},
 		{"tools", chatML, `{"role":"user","content":"u"}`, `,"tools":[{"function":{"parameters":{"z":1,"a":2},"name":"f","strict":true},"type":"function"}]`,
-			"<|im_start|>system\n" + `{"type": "function", "function": {"name": "f", "description": null, "parameters": {"z": 1, "a": 2}, "strict": true}, "defer_loading": null}` + "\n<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n"},
+			"<|im_start|>system\n" + `{"type": "function", "function": {"name": "f", "description": null, "parameters": {"z": 1, "a": 2}, "strict": true}}` + "\n<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n"},
 		{"settings of the template", chatML, `{"role":"user","content":"u"}`, `,"chat_template_kwargs":{"enable_thinking":false}`, "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\nFalse"},
 		{"effort", chatML, `{"role":"user","content":"u"}`, `,"reasoning_effort":"high"`, "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\nTrue"},
 	} {

@@ -24,28 +24,28 @@ func tools(req *openai.Request, body []byte) jinja.Value {
 	return jinja.NewList(list)
 }
 
-// tool1 writes one in the order of the schema; members that it does not have follow.
+// tool1 writes one in the order of the schema, without what that does not know.
 func tool1(tool []byte) jinja.Value {
 	in := members(tool)
 	function, f := jinja.NewDict(), members(in["function"])
 	for _, name := range []string{"name", "description", "parameters"} {
 		function.AsDict().Set(name, value(f[name]))
 	}
-	for _, name := range []string{"strict", "defer_loading"} {
-		if present(f[name]) {
-			function.AsDict().Set(name, value(f[name]))
-		}
+	if present(f["strict"]) {
+		function.AsDict().Set("strict", value(f["strict"]))
+	}
+	later := in["defer_loading"]
+	if own := f["defer_loading"]; present(own) {
+		function.AsDict().Set("defer_loading", value(own))
+	} else if present(later) {
+		function.AsDict().Set("defer_loading", value(later))
 	}
 	out := jinja.NewDict()
 	out.AsDict().Set("type", jinja.NewString("function"))
 	out.AsDict().Set("function", function)
-	out.AsDict().Set("defer_loading", value(in["defer_loading"]))
-	openai.Each(tool, func(key, v []byte) bool {
-		if name := unquote(key); !out.AsDict().Has(name) {
-			out.AsDict().Set(name, value(v))
-		}
-		return true
-	})
+	if present(later) {
+		out.AsDict().Set("defer_loading", value(later))
+	}
 	return out
 }
 
