@@ -194,6 +194,7 @@ func TestSaltedPromptsAreExact(t *testing.T) {
 	told.GetProfile().TellsRoots = true
 	f.tell(0, told, snapshot(true, true, p...))
 	f.until(a + " exact")
+	f.announced(len(p))
 	for salt, want := range map[string]int{`"mine"`: 3, `"another"`: 0, `""`: 0} {
 		req, body := scanned(t, fmt.Appendf(nil, `{"model":"m","cache_salt":%s,"messages":[{"role":"user","content":"hello"}]}`, salt))
 		c, err := f.Pick(t.Context(), time.Now(), "large", req, body)

@@ -96,8 +96,8 @@ func (f *follower) run(ctx context.Context) {
 	defer conn.Close()
 	wait := followFirst
 	for ctx.Err() == nil {
-		took, err := f.session(ctx, workerv1.NewBlocksClient(conn))
-		if took {
+		whole, err := f.session(ctx, workerv1.NewBlocksClient(conn))
+		if whole {
 			wait = followFirst
 		}
 		switch {
@@ -119,8 +119,8 @@ func (f *follower) run(ctx context.Context) {
 
 var errReseeded = errors.New("the spoke has another seed")
 
-// session is one stream. took says that the worker told something.
-func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (took bool, err error) {
+// session is one stream. whole says that the worker has told all that it holds.
+func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (whole bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	seed, reseeded := f.p.Blocks.Seed()
@@ -154,11 +154,11 @@ func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (took b
 			if cause := context.Cause(ctx); errors.Is(cause, errReseeded) {
 				err = cause
 			}
-			return took, err
+			return whole, err
 		}
-		took = true
 		if err := in.take(m); err != nil {
-			return took, err
+			return whole, err
 		}
+		whole = whole || in.whole
 	}
 }

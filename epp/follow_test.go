@@ -150,6 +150,17 @@ func (f *following) held(blocks int, addr string) {
 	f.Fatalf("%+v, want %d blocks at %s", c.Held, blocks, addr)
 }
 
+// announced waits until the endpoint's router has taken so many blocks in.
+func (f *following) announced(blocks int) {
+	f.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, held := f.router("large").Size(); held == blocks {
+			return
+		}
+	}
+	f.Fatalf("%d blocks are not there", blocks)
+}
+
 const template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 
 func profile(mode workerv1.Profile_Mode, template string) *workerv1.FollowResponse {

@@ -59,7 +59,7 @@ func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
 		}, []string{"endpoint", "stage"}),
 		texts: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_pick_texts_total",
-			Help: "Requests by whether their text was rendered as the engine does, to be held against announced blocks: rendered, unknown (no worker announces), or why not: parts, template, prompt, operation.",
+			Help: "Requests by whether their text was rendered as the engine does, to be held against announced blocks: rendered, unknown (no worker announces), or why not: parts, template, prompt, operation, busy.",
 		}, []string{"endpoint", "result"}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "spokegate_pick_seconds",

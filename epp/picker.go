@@ -123,13 +123,13 @@ func (p *Picker) forgetRestarted() {
 func (p *Picker) Pick(ctx context.Context, now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error) {
 	b := buffers.Get().(*rendered)
 	defer buffers.Put(b)
-	return p.pick(ctx, now, endpoint, p.ask(b, endpoint, req, body))
+	return p.pick(ctx, now, endpoint, p.ask(ctx, b, endpoint, req, body))
 }
 
 // ask renders a request: by our own rules to guess by, and as the engine does where that is known.
-func (p *Picker) ask(b *rendered, endpoint string, req *openai.Request, body []byte) ask {
+func (p *Picker) ask(ctx context.Context, b *rendered, endpoint string, req *openai.Request, body []byte) ask {
 	b.prompt = prompt.Render(b.prompt[:0], req.Op, req, body)
-	said, result := p.texts.render(b.text[:0], endpoint, req, body)
+	said, result := p.texts.render(ctx, b.text[:0], endpoint, req, body)
 	p.metrics.texts.WithLabelValues(endpoint, result).Inc()
 	if said != nil {
 		b.text = said

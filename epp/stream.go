@@ -147,7 +147,7 @@ func (st *stream) ask(b *rendered) ask {
 	if err != nil {
 		return ask{Ask: router.Ask{Prompt: st.body}}
 	}
-	return st.server.Picker.ask(b, st.endpoint(), req, body)
+	return st.server.Picker.ask(st.traced, b, st.endpoint(), req, body)
 }
 
 // served moves the booking to the worker that took the request, where a retry changed it.

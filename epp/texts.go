@@ -2,8 +2,10 @@ package epp
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -47,6 +49,16 @@ type texts struct {
 	models   map[string]*model            // by endpoint
 	workers  map[string]*told             // by address
 	profiles map[string]*workerv1.Profile // by address: the last that each told
+	tried    map[string]*trial            // by endpoint: what was compiled last
+
+	places chan struct{} // renderings at one time
+}
+
+// trial is a profile, and what came of compiling it: a worker that is followed again tells the same.
+type trial struct {
+	profile *workerv1.Profile
+	text    *text.Model
+	err     error
 }
 
 // model of an endpoint. Its workers have one and the same: the first to tell says which.
@@ -66,7 +78,10 @@ type told struct {
 }
 
 func newTexts(log *slog.Logger) *texts {
-	return &texts{log: log, models: map[string]*model{}, workers: map[string]*told{}, profiles: map[string]*workerv1.Profile{}}
+	return &texts{
+		log: log, models: map[string]*model{}, workers: map[string]*told{}, profiles: map[string]*workerv1.Profile{},
+		tried: map[string]*trial{}, places: make(chan struct{}, 4*runtime.GOMAXPROCS(0)),
+	}
 }
 
 // profile takes a worker's word. changed: it is another than that of before.
@@ -87,12 +102,12 @@ func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) {
 	// What of it shapes the text.
 	shape := proto.Clone(p).(*workerv1.Profile)
 	shape.Mode, shape.Reason, shape.BlockSize, shape.TellsRoots = 0, "", 0, false
+	renderer, err := t.compile(w.Endpoint, shape)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drop(w.Addr)
 	m := t.models[w.Endpoint]
 	if m == nil {
-		renderer, err := text.New(shape)
 		if err != nil {
 			t.set(w, nil, err.Error())
 			return
@@ -107,6 +122,22 @@ func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) {
 	m.users++
 	t.set(w, m, "")
 	t.workers[w.Addr].blockSize = int64(p.BlockSize)
+}
+
+// compile takes as long as the worker's template makes it take: nobody waits for it but this worker.
+func (t *texts) compile(endpoint string, shape *workerv1.Profile) (*text.Model, error) {
+	t.mu.RLock()
+	before := t.tried[endpoint]
+	t.mu.RUnlock()
+	if before != nil && proto.Equal(before.profile, shape) {
+		return before.text, before.err
+	}
+	now := &trial{profile: shape}
+	now.text, now.err = text.New(shape)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tried[endpoint] = now
+	return now.text, now.err
 }
 
 // say notes why what a worker holds is guessed.
@@ -182,12 +213,18 @@ func (t *texts) drop(addr string) {
 
 // render appends the text of a request to dst; result says what became of it: "rendered", "unknown" where no worker of the
 // endpoint announces its blocks, or why it has none.
-func (t *texts) render(dst []byte, endpoint string, req *openai.Request, body []byte) (out []byte, result string) {
+func (t *texts) render(ctx context.Context, dst []byte, endpoint string, req *openai.Request, body []byte) (out []byte, result string) {
 	t.mu.RLock()
 	m := t.models[endpoint]
 	t.mu.RUnlock()
 	if m == nil {
 		return nil, "unknown"
+	}
+	select { // whoever has given up does not make others wait
+	case t.places <- struct{}{}:
+		defer func() { <-t.places }()
+	case <-ctx.Done():
+		return nil, "busy"
 	}
 	out, err := m.text.Render(dst, req, body)
 	switch {
