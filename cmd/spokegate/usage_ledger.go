@@ -125,14 +125,20 @@ func (l *ledgerFlags) serve(ctx context.Context, of *ledger.Ledger, reg *prometh
 		mux.Handle(path, server.Handler)
 	}
 	server.Handler = mux
-	defer context.AfterFunc(ctx, func() {
+	ended := make(chan struct{})
+	goOn := context.AfterFunc(ctx, func() {
+		defer close(ended)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if server.Shutdown(last) != nil {
 			_ = server.Close()
 		}
-	})()
-	if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+	})
+	err = server.Serve(lis)
+	if !goOn() {
+		<-ended // the database is closed next
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
