@@ -28,6 +28,7 @@ func (l *listener) next(ctx context.Context) (net.Conn, error) {
 	case conn := <-l.accepted:
 		return conn, nil
 	case <-l.done:
+		l.listen.Close() // or its address stays taken
 		l.listen = nil
 		return nil, net.ErrClosed
 	case <-ctx.Done():
