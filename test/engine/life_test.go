@@ -27,14 +27,14 @@ import (
 // 64, and serves a model of its own; it starts while the first one's engine starts again.
 var first, second *worker
 
-// TestLife is one life of a worker after the other, for a start takes minutes. Each part needs those before it, but for the
-// last three, which need each other.
+// TestLife is one life of a worker after the other, for a start takes minutes. Each part needs those before it, but for
+// Overlap and OtherBlockSize.
 func TestLife(t *testing.T) {
 	for _, part := range []struct {
 		name string
 		test func(t *testing.T)
 	}{
-		{"Start", testStart}, {"Answers", testAnswers}, {"Events", testEvents}, {"Cut", testCut}, {"Direct", testDirect}, {"Counters", testCounters},
+		{"Start", testStart}, {"Answers", testAnswers}, {"Events", testEvents}, {"Overlap", testOverlap}, {"Cut", testCut}, {"Direct", testDirect}, {"Counters", testCounters},
 		{"EngineKilled", testEngineKilled}, {"EventsAfterRestart", testEventsAfterRestart}, {"Drain", testDrain}, {"Balance", testBalance},
 		{"OtherBlockSize", testOtherBlockSize}, {"EventsOtherBlockSize", testEventsOtherBlockSize}, {"ShimKilled", testShimKilled},
 	} {
@@ -44,9 +44,17 @@ func TestLife(t *testing.T) {
 	}
 }
 
-func testStart(t *testing.T) {
-	first = the.startWorker(t, "gpu-1", "gpus", model, blockSize, nil)
+// awaitFirst starts the first worker where no part before has.
+func awaitFirst(t *testing.T) {
+	t.Helper()
+	if first == nil {
+		first = the.startWorker(t, "gpu-1", "gpus", model, blockSize, nil)
+	}
 	first.awaitReady(t)
+}
+
+func testStart(t *testing.T) {
+	awaitFirst(t)
 	log := first.text()
 	for _, state := range []string{"STATE_STARTING", "STATE_READY"} {
 		if !strings.Contains(log, "state="+state) && !strings.Contains(log, `"state":"`+state) {
@@ -245,8 +253,12 @@ func testEngineKilled(t *testing.T) {
 	})
 }
 
+// startSecond starts the second worker where no part before has.
 func startSecond(t *testing.T) {
 	t.Helper()
+	if second != nil {
+		return
+	}
 	second = the.startWorker(t, "gpu-2", "others", otherModel, 2*blockSize, []string{"-engine-loopback"})
 }
 
@@ -304,9 +316,7 @@ func testBalance(t *testing.T) {
 
 // testOtherBlockSize: an engine with other blocks, on loopback with an API key as older releases need it.
 func testOtherBlockSize(t *testing.T) {
-	if second == nil { // this part is run without those before
-		startSecond(t)
-	}
+	startSecond(t)
 	second.awaitReady(t)
 	log := second.text()
 	if !regexp.MustCompile(fmt.Sprintf(`block_size"?[=:]%d\b`, 2*blockSize)).MatchString(log) {
