@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
@@ -59,8 +60,8 @@ func (p *process) keep(ctx context.Context) {
 		if time.Since(began) > restartMost {
 			wait = restartFirst
 		}
-		failures = append(failures, time.Now())
-		if n := recent(failures, time.Now().Add(-p.window)); p.crashes > 0 && n >= p.crashes {
+		failures = append(recent(failures, time.Now().Add(-p.window)), time.Now())
+		if n := len(failures); p.crashes > 0 && n >= p.crashes {
 			why.Reason = fmt.Sprintf("given up, for it failed %d times in %v; at last: %s", n, p.window, why.Reason)
 			p.log.Error("engine failed for good", "reason", why.Reason)
 			p.tell(why)
@@ -76,14 +77,9 @@ func (p *process) keep(ctx context.Context) {
 	}
 }
 
-// recent says how many of the times are after since.
-func recent(times []time.Time, since time.Time) (n int) {
-	for _, t := range times {
-		if t.After(since) {
-			n++
-		}
-	}
-	return n
+// recent leaves those of the times that are after since.
+func recent(times []time.Time, since time.Time) []time.Time {
+	return slices.DeleteFunc(times, func(t time.Time) bool { return !t.After(since) })
 }
 
 // restart gives the child up that runs now, for the watcher's reason.
