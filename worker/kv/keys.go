@@ -59,24 +59,12 @@ func withoutLoRA(extra, lora []byte) []byte {
 	return extra
 }
 
-// rootOf names what a prompt must share to share a first block, 0: nothing but the model.
+// rootOf names what a prompt must share to share a first block, 0: nothing but the model. blocktree.Root makes the same of a
+// request.
 func rootOf(seed uint64, lora, extra []byte) uint64 {
 	if len(lora) == 0 && len(extra) == 0 {
 		return 0
 	}
 	h := xxh3.HashSeed(append(append(make([]byte, 0, 128), lora...), extra...), seed)
 	return max(h, 1)
-}
-
-// Root is what the first block of a prompt carries in its root: of the adapter's name and the cache salt, empty where there
-// is none. seed is the spoke's.
-func Root(seed uint64, lora, salt string) uint64 {
-	var l, extra []byte
-	if lora != "" {
-		l = appendKey(nil, 'l', []byte(lora))
-	}
-	if salt != "" {
-		extra = appendKey(nil, 's', []byte(salt))
-	}
-	return rootOf(seed, l, extra)
 }

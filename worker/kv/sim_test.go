@@ -15,6 +15,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/spokegate/spokegate/router/blocktree"
 	"github.com/spokegate/spokegate/sim"
 )
 
@@ -99,12 +100,12 @@ func TestSimulatorsBlocksAreTheBytesOfItsPrompts(t *testing.T) {
 	second := first + "And more."
 	salted := rendered(second, ask(second, "tenant-a"))
 	f.see("the blocks under a salt apart", func(p *picker) bool {
-		return p.depth(salted, Root(testSeed, "", "tenant-a")) == len(salted)/64 && p.depth(salted, 0) == len(first)/64
+		return p.depth(salted, blocktree.Root(testSeed, "", "tenant-a")) == len(salted)/64 && p.depth(salted, 0) == len(first)/64
 	})
 	for i := range 20 { // which evicts all of before
 		ask(fmt.Sprint(i, first), "")
 	}
 	f.see("that the first ones are evicted", func(p *picker) bool {
-		return p.depth(text, 0) == 0 && p.depth(salted, Root(testSeed, "", "tenant-a")) == 0 && len(p.blocks) == 40
+		return p.depth(text, 0) == 0 && p.depth(salted, blocktree.Root(testSeed, "", "tenant-a")) == 0 && len(p.blocks) == 40
 	})
 }
