@@ -31,6 +31,7 @@ type fleetFlags struct {
 	seedFile  string
 	tls       mtls.Files
 	plain     bool
+	guess     bool
 }
 
 func (l *fleetFlags) register(f *flag.FlagSet) {
@@ -40,6 +41,7 @@ func (l *fleetFlags) register(f *flag.FlagSet) {
 	f.StringVar(&l.tls.Key, "fleet-key", "", "`file` with its key")
 	f.StringVar(&l.tls.CA, "fleet-ca", "", "`file` with the PEM certificates of the authorities that vouch for workers")
 	f.BoolVar(&l.plain, "fleet-plain", false, "let -fleet-listen be open to the network without TLS: only where the network itself encrypts")
+	f.BoolVar(&l.guess, "guess-blocks", false, "do not follow which KV blocks workers announce, nor render prompts by their chat templates: guess what workers hold by what they were sent")
 	f.StringVar(&l.seedFile, "seed-file", "", "`file` with the secret that the seed of block hashes is made of, the same at all doors of the spoke; at least 32 characters (default: the join token)")
 }
 

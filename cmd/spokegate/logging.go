@@ -15,6 +15,8 @@ import (
 const (
 	// linesPerSecond of one kind, at most, are written: whoever can make us refuse cannot fill the disk with it.
 	linesPerSecond = 10
+	// engineLinesPerSecond are an engine's own: why it died may be a traceback of hundreds of lines in one moment.
+	engineLinesPerSecond = 1000
 	// kindsAtOnce bounds what is remembered for that, in kinds of lines a second. All further ones share one place.
 	kindsAtOnce = 256
 )
@@ -60,6 +62,13 @@ type bounded struct {
 }
 
 type kind struct{ message, code string }
+
+func (k kind) most() int {
+	if k.message == "engine" {
+		return engineLinesPerSecond
+	}
+	return linesPerSecond
+}
 
 func (b bounded) Handle(ctx context.Context, r slog.Record) error {
 	k := kind{message: r.Message}
@@ -119,7 +128,7 @@ func (c *counts) take(k kind, now time.Time, tell func(kind, int, time.Time)) bo
 			c.of[k] = n
 		}
 	}
-	if n.lines < linesPerSecond {
+	if n.lines < k.most() {
 		n.lines++
 		return true
 	}

@@ -95,3 +95,15 @@ func TestNoLineHoldsAKey(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestAnEnginesTracebackIsKept: it says why the engine died, in one moment.
+func TestAnEnginesTracebackIsKept(t *testing.T) {
+	lines := logged(t, slog.LevelInfo, func(l *slog.Logger) {
+		for i := range 300 {
+			l.Info("engine", "line", fmt.Sprint(i))
+		}
+	})
+	if len(lines) != 300 {
+		t.Errorf("%d lines of 300", len(lines))
+	}
+}
