@@ -110,12 +110,20 @@ func runBenchRoute(ctx context.Context, args []string) error {
 	return nil
 }
 
+func (b *benchFlags) read() (*replay.Trace, error) {
+	if b.trace != "" {
+		return replay.Read(b.trace, b.load)
+	}
+	t, err := replay.Generate(b.load)
+	if err != nil {
+		return nil, fmt.Errorf("generated: %w", err)
+	}
+	return t, nil
+}
+
 // replay is one load, in all ways.
 func (b *benchFlags) replay(ctx context.Context) (*benchReport, error) {
-	t, err := replay.Generate(b.load)
-	if b.trace != "" {
-		t, err = replay.Read(b.trace, b.load)
-	}
+	t, err := b.read()
 	if err != nil {
 		return nil, err
 	}
