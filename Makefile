@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine fuzz generate bench load soak clean
+.PHONY: run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine fuzz generate bench bench-route load soak clean
 
 run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -77,7 +77,7 @@ e2e: build redis kafka envoy $(PYTHON) ## End to end, against the real Envoy.
 	@go test -count=1 -timeout 8m ./test
 
 test-engine: build envoy vllm dynamo ## The real vLLM behind the real Envoy: about ten minutes.
-	$(call say,the real vLLM (starts in a minute or two each of three times))
+	$(call say,the real vLLM (three starts of a minute or two, two of them at once))
 	@go vet -tags engine ./test/engine
 	@go test -tags engine -count=1 -v -timeout 60m ./test/engine
 
@@ -94,6 +94,9 @@ generate: ## Go code from api/*.proto.
 
 bench: build envoy redis kafka ## Every benchmark, in under 10 minutes: a table, and bench.json.
 	@go run ./test/bench $(ARGS)
+
+bench-route: build ## What the picker is worth, on generated sessions or on TRACE; ARGS="-rate 1,2" are passed on.
+	@$(BINARY) bench route $(if $(TRACE),-trace $(TRACE)) $(ARGS)
 
 load: build envoy ## 1,500 streams at once, and 300 requests a second for a minute: nothing lost, nothing kept.
 	@go run ./test/bench -suite load
