@@ -134,7 +134,7 @@ func prompts(mark string) (contents []string) {
 		"The quick brown fox jumps over the lazy dog, and then does it again because nobody looked. ",
 		"func main() {\n\tfmt.Println(\"héllo, wörld\", 0x1F)\n}\n\n\n    // 42  spaces\n",
 		"你好，世界。これは日本語です。한국어도 있습니다. ",
-		"👩‍👩‍👧‍👦 🇩🇪 e\u0301 \u00a0 \t\t ‮ ",
+		"👩‍👩‍👧‍👦 🇩🇪 e\u0301 \u00a0 \t\t \u202e ",
 	} {
 		contents = append(contents, mark+strings.Repeat(text, 8))
 	}
