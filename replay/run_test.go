@@ -124,7 +124,7 @@ func generatedTrace(t *testing.T, load Load) *Trace {
 
 // TestProperties hold for any load: no way hits more than the bound, and what the picker is told at once is the true state.
 func TestProperties(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range uint64(2) {
 		load := Load{Rate: 0.15, Sessions: 6, Seed: seed}
 		trace := generatedTrace(t, load)
 		o := Defaults
@@ -156,16 +156,18 @@ func TestProperties(t *testing.T) {
 
 // TestKeepsWhatItPromises: the shape of the measurements in docs/routing.md, on a load that is quick to replay.
 func TestKeepsWhatItPromises(t *testing.T) {
-	trace := generatedTrace(t, Load{Rate: 1, Sessions: 50, Seed: 1})
+	trace := generatedTrace(t, Load{Rate: 0.6, Sessions: 25, Seed: 1})
+	o := Defaults
+	o.Fleet.Workers = 4
 	results := map[string]Result{}
-	for _, way := range Ways {
-		results[way] = replayed(t, trace, way, Defaults)
+	for _, way := range []string{"round-robin", "exact", "true-state"} {
+		results[way] = replayed(t, trace, way, o)
 	}
 	exact, truth, turns := results["exact"], results["true-state"], results["round-robin"]
 	if exact.HitRate < 0.98*truth.HitRate || exact.TTFT99 > 1.1*truth.TTFT99 || 3*exact.Prefilled > turns.Prefilled {
 		t.Errorf("exact %v\ntrue state %v\nby turns %v", summary(exact), summary(truth), summary(turns))
 	}
-	old := Defaults
+	old := o
 	old.Fleet.OverlapWeight, old.Fleet.MissWeight = 1, 0
 	if r := replayed(t, trace, "exact", old); r.Prefilled < 2*exact.Prefilled {
 		t.Errorf("where what is missing weighs no more than what is in decode, sessions wander: %v, else %v", summary(r), summary(exact))

@@ -32,7 +32,7 @@ func (d *dumbCache) leading(blocks []int32) int {
 
 // TestCacheAgainstAList also follows what the cache announces, as a picker would.
 func TestCacheAgainstAList(t *testing.T) {
-	for seed := range uint64(50) {
+	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		most := 1 + r.IntN(30)
 		c, d := newCache(most, 60), dumbCache{most: most}
