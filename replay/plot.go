@@ -79,7 +79,7 @@ func PlotTTFT(title string, results []Result) []byte {
 
 // PlotTokens draws a bar a way: its prompt tokens computed, and the share found in caches.
 func PlotTokens(title string, results []Result) []byte {
-	b := begin("Prompt tokens computed: "+title, "million tokens; the share found in caches behind it")
+	b := begin("Prompt tokens computed: "+title, "million tokens; in brackets the share found in caches")
 	most := 1.0
 	for _, r := range results {
 		most = max(most, float64(r.Prefilled))
