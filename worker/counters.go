@@ -20,7 +20,7 @@ import (
 const (
 	// metricsMost bounds an engine's metrics page, and readMost how long it may take to come.
 	metricsMost = 8 << 20
-	readMost    = 5 * time.Second
+	readMost    = 10 * time.Second
 	// Engines count a token a moment after they have sent it: a reading counts once two in a row are the same.
 	settleEvery = 100 * time.Millisecond
 	settleMost  = 3 * time.Second
