@@ -4,24 +4,19 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"strconv"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	alsdatav3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
-	alsv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
-	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 )
 
 // Log receives Envoy's access log: one entry a request, a millisecond after its end.
 type Log struct {
-	alsv3.UnimplementedAccessLogServiceServer
 	flights *flight.Table
 	now     func() time.Time
 	log     *slog.Logger
@@ -32,10 +27,10 @@ func NewLog(t *flight.Table, now func() time.Time, log *slog.Logger) *Log {
 	return &Log{flights: t, now: now, log: log}
 }
 
-// StreamAccessLogs receives until Envoy closes; Envoy never reads an answer.
-func (l *Log) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLogsServer) error {
+// Receive reads a stream until Envoy closes it; Envoy never reads an answer.
+func (l *Log) Receive(stream grpc.ServerStream) error {
 	for {
-		msg, err := stream.Recv()
+		err := stream.RecvMsg(l)
 		if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 			return nil
 		}
@@ -43,64 +38,63 @@ func (l *Log) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLogsSer
 			l.log.Warn("access log stream broke off", "error", err)
 			return err
 		}
-		for _, e := range msg.GetHttpLogs().GetLogEntry() {
-			l.entry(e)
-		}
 	}
+}
+
+// FromWire takes one message of a stream.
+func (l *Log) FromWire(b mem.BufferSlice) error {
+	whole := b.MaterializeToBuffer(mem.DefaultBufferPool()) // copies nothing that lies in one piece
+	defer whole.Free()
+	entries, err := httpEntries(whole.ReadOnlyData())
+	if err != nil {
+		return err
+	}
+	for _, b := range entries {
+		e, err := parseEntry(b)
+		if err != nil {
+			return err
+		}
+		l.entry(&e)
+	}
+	return nil
 }
 
 // deniedDetails marks what admission itself refused: it has no flight.
 const deniedDetails = "ext_authz_denied"
 
-func (l *Log) entry(e *alsdatav3.HTTPAccessLogEntry) {
-	details := e.GetResponse().GetResponseCodeDetails()
-	id := e.GetRequest().GetRequestId()
-	if id == "" || details == deniedDetails {
+func (l *Log) entry(e *logEntry) {
+	if len(e.id) == 0 || string(e.details) == deniedDetails {
 		return
 	}
-	facts := logged(e, l.now())
+	id, facts := string(e.id), logged(e, l.now())
 	l.flights.End(id, flight.Facts{Logged: facts})
 	if facts.NoUpstream || facts.UpstreamCut || facts.Timeout || facts.Status >= http.StatusInternalServerError {
 		l.log.Warn("request failed", "admission", id, "status", facts.Status, "code", facts.Details, "worker", facts.Served, "attempts", facts.Attempts)
 	}
 }
 
-// logged puts Envoy's entry into the flight's words.
-func logged(e *alsdatav3.HTTPAccessLogEntry, now time.Time) *flight.Logged {
-	c, flags := e.GetCommonProperties(), e.GetCommonProperties().GetResponseFlags()
-	began := c.GetStartTime().AsTime()
+// logged puts Envoy's entry into the flight's words. A shim's refusal means that no engine saw the request, metered or not.
+func logged(e *logEntry, now time.Time) *flight.Logged {
 	out := &flight.Logged{
-		Status:        int(e.GetResponse().GetResponseCode().GetValue()),
-		ClientCut:     flags.GetDownstreamConnectionTermination() || flags.GetDownstreamRemoteReset(),
-		UpstreamCut:   flags.GetUpstreamConnectionTermination() || flags.GetUpstreamRemoteReset() || flags.GetUpstreamProtocolError() || flags.GetLocalReset(),
-		NoUpstream:    refused(c) || flags.GetNoHealthyUpstream() || flags.GetUpstreamConnectionFailure() || flags.GetUpstreamOverflow() || flags.GetNoRouteFound() || flags.GetNoClusterFound() || flags.GetUpstreamRetryLimitExceeded() && c.GetUpstreamRemoteAddress() == nil,
-		Timeout:       flags.GetUpstreamRequestTimeout() || flags.GetStreamIdleTimeout() || flags.GetDurationTimeout(),
-		Details:       e.GetResponse().GetResponseCodeDetails(),
-		Served:        hostPort(c.GetUpstreamRemoteAddress()),
-		Attempts:      int(c.GetUpstreamRequestAttemptCount()),
-		RequestBytes:  int64(e.GetRequest().GetRequestBodyBytes()),
-		ResponseBytes: int64(e.GetResponse().GetResponseBodyBytes()),
+		Status:      int(e.status),
+		ClientCut:   e.has(flagClientClosed, flagClientReset),
+		UpstreamCut: e.has(flagTerminated, flagRemoteReset, flagProtocolError, flagLocalReset),
+		NoUpstream: e.refused || e.has(flagUnhealthy, flagNotConnected, flagOverflow, flagNoRoute, flagNoCluster) ||
+			e.has(flagRetryLimit) && !e.tried,
+		Timeout:       e.has(flagRequestTimeout, flagIdleTimeout, flagDuration),
+		Details:       string(e.details),
+		Served:        e.address.String(),
+		Attempts:      int(e.attempts),
+		RequestBytes:  int64(e.received),
+		ResponseBytes: int64(e.sent),
 		At:            now,
 	}
-	if d := c.GetTimeToFirstDownstreamTxByte(); d != nil {
-		out.FirstByte = began.Add(d.AsDuration())
+	began := e.start.time()
+	if e.firstAt {
+		out.FirstByte = began.Add(e.first.duration())
 	}
-	if d := c.GetTimeToLastDownstreamTxByte(); d != nil {
-		out.At = began.Add(d.AsDuration())
+	if e.lastAt {
+		out.At = began.Add(e.last.duration())
 	}
 	return out
-}
-
-// refused says whether the answer is a shim's refusal: no engine saw the request, metered or not.
-func refused(c *alsdatav3.AccessLogCommon) bool {
-	_, ok := c.GetMetadata().GetFilterMetadata()[envoy.OwnNamespace].GetFields()[envoy.RefusedHeader]
-	return ok
-}
-
-func hostPort(a *corev3.Address) string {
-	s := a.GetSocketAddress()
-	if s == nil {
-		return ""
-	}
-	return net.JoinHostPort(s.GetAddress(), strconv.Itoa(int(s.GetPortValue())))
 }

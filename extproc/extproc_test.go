@@ -160,9 +160,7 @@ func (b *bench) logged(e *alsdatav3.HTTPAccessLogEntry) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	err = s.Send(&alsv3.StreamAccessLogsMessage{LogEntries: &alsv3.StreamAccessLogsMessage_HttpLogs{
-		HttpLogs: &alsv3.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: []*alsdatav3.HTTPAccessLogEntry{e}}}})
-	if err != nil {
+	if err := s.Send(logMessage(e)); err != nil {
 		b.t.Fatal(err)
 	}
 	_, _ = s.CloseAndRecv()
@@ -299,6 +297,16 @@ func TestRefusalOfAShimIsNotServedWithoutAMeter(t *testing.T) {
 	}
 }
 
+// parsed is e as the flight learns of it.
+func parsed(t *testing.T, e *alsdatav3.HTTPAccessLogEntry) *flight.Logged {
+	t.Helper()
+	read, err := parseEntry(marshal(t, e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return logged(&read, time.Now())
+}
+
 func TestLogPutsFlagsIntoOurWords(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags *alsdatav3.ResponseFlags
@@ -316,7 +324,7 @@ func TestLogPutsFlagsIntoOurWords(t *testing.T) {
 		"UT":  {&alsdatav3.ResponseFlags{UpstreamRequestTimeout: true}, func(l *flight.Logged) bool { return l.Timeout }},
 		"SI":  {&alsdatav3.ResponseFlags{StreamIdleTimeout: true}, func(l *flight.Logged) bool { return l.Timeout }},
 	} {
-		l := logged(entry(200, c.flags), time.Now())
+		l := parsed(t, entry(200, c.flags))
 		n := 0
 		for _, b := range []bool{l.ClientCut, l.UpstreamCut, l.NoUpstream, l.Timeout} {
 			if b {
@@ -327,10 +335,10 @@ func TestLogPutsFlagsIntoOurWords(t *testing.T) {
 			t.Errorf("%s: %+v", name, l)
 		}
 	}
-	if l := logged(entry(200, nil), time.Now()); l.ClientCut || l.UpstreamCut || l.NoUpstream || l.Timeout || l.FirstByte.IsZero() || l.RequestBytes != 11 || l.ResponseBytes != 22 {
+	if l := parsed(t, entry(200, nil)); l.ClientCut || l.UpstreamCut || l.NoUpstream || l.Timeout || l.FirstByte.IsZero() || l.RequestBytes != 11 || l.ResponseBytes != 22 {
 		t.Errorf("no flags: %+v", l)
 	}
-	if l := logged(&alsdatav3.HTTPAccessLogEntry{}, time.Now()); l.Served != "" || l.Status != 0 || !l.FirstByte.IsZero() {
+	if l := parsed(t, &alsdatav3.HTTPAccessLogEntry{}); l.Served != "" || l.Status != 0 || !l.FirstByte.IsZero() {
 		t.Errorf("an empty entry: %+v", l)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	alsdatav3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/spokegate/spokegate/flight"
@@ -34,11 +35,15 @@ func TestFailuresAreLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			flights := flight.New(flight.Config{Limiter: limits.NewMemory(limits.MemoryConfig{}), Journal: make(journal, 10)})
-			NewLog(flights, time.Now, slog.New(slog.NewJSONHandler(&out, nil))).entry(&alsdatav3.HTTPAccessLogEntry{
+			raw := marshal(t, logMessage(&alsdatav3.HTTPAccessLogEntry{
 				CommonProperties: &alsdatav3.AccessLogCommon{ResponseFlags: c.flags},
 				Request:          &alsdatav3.HTTPRequestProperties{RequestId: id, Path: "/what-a-client-wrote", UserAgent: "what-a-client-wrote"},
 				Response:         &alsdatav3.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(c.status), ResponseCodeDetails: c.details},
-			})
+			}))
+			l := NewLog(flights, time.Now, slog.New(slog.NewJSONHandler(&out, nil)))
+			if err := l.FromWire(mem.BufferSlice{mem.SliceBuffer(raw)}); err != nil {
+				t.Fatal(err)
+			}
 			line := out.String()
 			if (line != "") != c.logged || strings.Contains(line, "what-a-client-wrote") {
 				t.Fatalf("logged %q", line)

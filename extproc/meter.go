@@ -45,14 +45,17 @@ func NewMeter(t *flight.Table, now func() time.Time, r prometheus.Registerer, lo
 
 // Register adds both services to a gRPC server, which must have been made with wire.Option.
 func Register(g *grpc.Server, m *Meter, l *Log) {
-	desc := extprocv3.ExternalProcessor_ServiceDesc
+	register(g, extprocv3.ExternalProcessor_ServiceDesc, m.Process)
+	register(g, alsv3.AccessLogService_ServiceDesc, l.Receive)
+}
+
+// register adds a service of one method, which reads its messages by itself.
+func register(g *grpc.Server, desc grpc.ServiceDesc, serve func(grpc.ServerStream) error) {
 	desc.HandlerType = (*any)(nil)
-	desc.Streams = []grpc.StreamDesc{{
-		StreamName: desc.Streams[0].StreamName, ServerStreams: true, ClientStreams: true,
-		Handler: func(_ any, stream grpc.ServerStream) error { return m.Process(stream) },
-	}}
-	g.RegisterService(&desc, m)
-	alsv3.RegisterAccessLogServiceServer(g, l)
+	only := desc.Streams[0]
+	only.Handler = func(_ any, stream grpc.ServerStream) error { return serve(stream) }
+	desc.Streams = []grpc.StreamDesc{only}
+	g.RegisterService(&desc, struct{}{})
 }
 
 // Process receives until the stream ends, however it ends: Envoy cancels streams in ordinary life, so an end says
