@@ -57,7 +57,7 @@ func talks() []talk {
 		{long, "Please explain this to me once more. ", "Gladly, and as often as you like. ", nil, false},
 		{long, "And what of the other question? ", "That one is harder. ", nil, false},
 		{"Réponds en français. 你好。", "Où est la gare? 東京駅はどこですか。👩‍👩‍👧 e\u0301 ", "À gauche. 左です。🇩🇪 ", nil, false},
-		{long, "Look it up, please, with the tool. ", "I have looked it up. ", map[string]any{"tools": []any{tool}}, true},
+		{long, "Look it up, please, with the tool. ", "I have looked it up. ", map[string]any{"tools": []any{tool}, "tool_choice": "none"}, true},
 		{"", "func main() {\n\tfmt.Println(\"hi\")\n}\n\n", "```go\nfunc f() {}\n```\n", map[string]any{"cache_salt": ""}, false},
 	}
 }
