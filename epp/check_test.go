@@ -65,6 +65,7 @@ func TestSilentZeroOverlapIsNoticed(t *testing.T) {
 			f.asked(0)
 			f.tell(0, sized(c.template), snapshot(true, true, c.blocks...))
 			f.until(a + " exact")
+			f.announced(len(c.blocks))
 			for range tolerated {
 				if c := f.answered("hello", 3*blockTokens); !c.Announced || c.Doubted || c.Held.Blocks != 0 {
 					t.Fatalf("%+v", c)
@@ -90,6 +91,7 @@ func TestNoWordOfWhatWasSent(t *testing.T) {
 	f.asked(0)
 	f.tell(0, sized(template), snapshot(true, true))
 	f.until(a + " exact")
+	f.announced(0)
 	for range tolerated + 2 { // the first was not sent before
 		f.answered(strings.Repeat("a long prompt ", 100), -1)
 	}
@@ -145,6 +147,7 @@ func TestABurstIsNoDivergence(t *testing.T) {
 	f.asked(0)
 	f.tell(0, sized(template), snapshot(true, true))
 	f.until(a + " exact")
+	f.announced(0)
 	req, body := chat(t, strings.Repeat("a long prompt ", 100))
 	var all []router.Choice
 	for range 3 * window {

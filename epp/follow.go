@@ -141,10 +141,12 @@ func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (whole 
 			f.p.checks.open(f.worker, epoch, feed)
 			return feed
 		},
-		profile: func(p *workerv1.Profile) {
-			if f.p.texts.profile(f.worker, p) {
+		profile: func(p *workerv1.Profile) (exact bool) {
+			changed, exact := f.p.texts.profile(f.worker, p)
+			if changed {
 				f.p.checks.anew(f.worker.Addr)
 			}
+			return exact
 		},
 	}
 	defer in.close()

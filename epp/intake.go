@@ -15,46 +15,57 @@ var errAnew = errors.New("the announcement has a gap")
 // intake takes one worker's announcements into a feed of the router.
 type intake struct {
 	open    func(epoch string) *router.Feed
-	profile func(*workerv1.Profile)
+	profile func(*workerv1.Profile) (exact bool)
 
-	feed     *router.Feed // nil: before the first snapshot, and while the worker announces none
+	exact    bool         // what it announces can be held against prompts
+	feed     *router.Feed // nil: before the first snapshot, and while it is not exact
 	epoch    string
 	sequence uint64
-	whole    bool // the snapshot is complete
+	whole    bool    // the snapshot is complete
+	rank     *uint32 // of all blocks
 }
 
 // take takes one message in. After an error the intake is of no further use.
 func (in *intake) take(m *workerv1.FollowResponse) error {
 	switch said := m.Message.(type) {
 	case *workerv1.FollowResponse_Profile:
-		if said.Profile.Mode != workerv1.Profile_MODE_INDEXED {
+		if in.exact = in.profile(said.Profile); !in.exact {
 			in.close()
+		} else if in.epoch != "" && in.feed == nil {
+			return errAnew // what it told before was passed over
 		}
-		in.profile(said.Profile)
 	case *workerv1.FollowResponse_Snapshot:
 		return in.snapshot(m, said.Snapshot)
 	case *workerv1.FollowResponse_Changes:
-		if in.feed == nil || !in.whole || m.Epoch != in.epoch || m.Sequence != in.sequence+1 {
+		if !in.whole || m.Epoch != in.epoch || m.Sequence != in.sequence+1 {
 			return errAnew
 		}
 		in.sequence = m.Sequence
-		return in.changes(said.Changes.Changes)
+		if in.feed != nil {
+			return in.changes(said.Changes.Changes)
+		}
 	}
-	return nil // of a newer worker
+	return nil // of a newer worker, too
 }
 
 func (in *intake) snapshot(m *workerv1.FollowResponse, s *workerv1.Snapshot) error {
 	switch {
 	case s.First:
 		in.close()
-		in.feed, in.epoch = in.open(m.Epoch), m.Epoch
-	case in.feed == nil || in.whole || m.Epoch != in.epoch:
+		in.epoch, in.rank = m.Epoch, nil
+		if in.exact {
+			in.feed = in.open(m.Epoch)
+		}
+	case in.whole || m.Epoch != in.epoch:
 		return errAnew
 	}
 	in.sequence, in.whole = m.Sequence, s.Last
+	if in.feed == nil {
+		return nil
+	}
 	blocks := make([]blocktree.Block, 0, len(s.Blocks))
 	for _, b := range s.Blocks {
-		if err := add(&blocks, b); err != nil {
+		if err := in.add(&blocks, b); err != nil {
 			return err
 		}
 	}
@@ -67,7 +78,7 @@ func (in *intake) changes(all []*workerv1.Change) error {
 	for _, c := range all {
 		switch c := c.Change.(type) {
 		case *workerv1.Change_Stored:
-			if err := add(&stored, c.Stored); err != nil {
+			if err := in.add(&stored, c.Stored); err != nil {
 				return err
 			}
 			continue
@@ -98,15 +109,17 @@ func (in *intake) close() {
 	if in.feed != nil {
 		in.feed.Close()
 	}
-	in.feed, in.whole = nil, false
+	in.feed = nil
 }
 
 // errRanks: what one data-parallel rank holds is of no use to another, and which of them serves is the engine's choice.
 var errRanks = errors.New("its data-parallel ranks are not told apart yet")
 
 // add appends a block. Those of a pool that all workers share are left out: they do not tell workers apart.
-func add(to *[]blocktree.Block, b *workerv1.Block) error {
-	if b.Rank != 0 {
+func (in *intake) add(to *[]blocktree.Block, b *workerv1.Block) error {
+	if in.rank == nil {
+		in.rank = &b.Rank
+	} else if *in.rank != b.Rank {
 		return errRanks
 	}
 	tier, ok := tierOf(b.Tier)

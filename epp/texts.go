@@ -84,20 +84,19 @@ func newTexts(log *slog.Logger) *texts {
 	}
 }
 
-// profile takes a worker's word. changed: it is another than that of before.
-func (t *texts) profile(w fleet.Worker, p *workerv1.Profile) (changed bool) {
+// profile takes a worker's word. changed: it is another than that of before; exact: prompts can be held against its blocks.
+func (t *texts) profile(w fleet.Worker, p *workerv1.Profile) (changed, exact bool) {
 	t.mu.Lock()
 	changed = !proto.Equal(t.profiles[w.Addr], p)
 	t.profiles[w.Addr] = p
 	t.mu.Unlock()
-	t.learn(w, p)
-	return changed
+	return changed, t.learn(w, p)
 }
 
-func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) {
+func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) (exact bool) {
 	if p.Mode != workerv1.Profile_MODE_INDEXED {
 		t.say(w, cmp.Or(p.Reason, "it announces no blocks"))
-		return
+		return false
 	}
 	// What of it shapes the text.
 	shape := proto.Clone(p).(*workerv1.Profile)
@@ -110,18 +109,19 @@ func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) {
 	if m == nil {
 		if err != nil {
 			t.set(w, nil, err.Error())
-			return
+			return false
 		}
 		m = &model{profile: shape, text: renderer}
 		t.models[w.Endpoint] = m
 	}
 	if !proto.Equal(m.profile, shape) {
 		t.set(w, nil, "its tokenizer or chat template is another than that of the endpoint's other workers")
-		return
+		return false
 	}
 	m.users++
 	t.set(w, m, "")
 	t.workers[w.Addr].blockSize = int64(p.BlockSize)
+	return true
 }
 
 // compile takes as long as the worker's template makes it take: nobody waits for it but this worker.

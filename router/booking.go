@@ -87,6 +87,7 @@ func (b *Booking) Serving(addr string) {
 		if addr == "" || w == b.w {
 			return
 		}
+		b.computed(false) // there, it never will be
 		b.w, b.held = w, 0
 		for _, c := range b.candidates {
 			if c.addr == addr {

@@ -16,8 +16,8 @@ var credits = [...]float64{blocktree.Device: 1, blocktree.Host: 0.75, blocktree.
 // first byte: until then it waits there, and from then on their word of it comes.
 const burst = 10 * time.Second
 
-// maxKeys bounds the blocks of one worker: 16 million tokens of the smallest usual size.
-const maxKeys = 1 << 20
+// maxKeys bounds the blocks of one worker: 64 million tokens of the smallest usual size, and more than a shim follows.
+const maxKeys = 1 << 22
 
 // exact is what the workers with a feed hold. Walks go side by side, and beside the router's own lock.
 type exact struct {
@@ -47,9 +47,10 @@ func (r *Router) Announced(addr string, seed uint64) *Feed {
 	f := &Feed{r: r, addr: addr}
 	r.exact.open(f, seed)
 	r.mu.Lock()
+	r.life = max(r.life, f.life)
 	old := r.feeds[addr]
 	r.feeds[addr] = f
-	maps.DeleteFunc(r.feeds, func(_ string, o *Feed) bool { return o.life < f.life })
+	maps.DeleteFunc(r.feeds, func(_ string, o *Feed) bool { return o.life < r.life }) // this one too, where another was quicker
 	r.mu.Unlock()
 	if old != nil {
 		r.exact.close(old)

@@ -95,6 +95,7 @@ type Router struct {
 	picks     uint64
 	index     *predictive
 	feeds     map[string]*Feed // by address
+	life      int              // of the latest of them
 }
 
 // New returns a router without workers.
