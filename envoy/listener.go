@@ -77,9 +77,11 @@ func (d Door) manager() *hcmv3.HttpConnectionManager {
 		AlwaysSetRequestIdInResponse: true,
 
 		RequestHeadersTimeout: secs(d.HeadersTimeout),
-		RequestTimeout:        secs(d.RequestTimeout),
-		StreamIdleTimeout:     secs(d.IdleTimeout),
-		MaxRequestHeadersKb:   u32(maxHeadersKB),
+		// A client that still sends its body reads why it was refused before the connection is reset.
+		DelayedCloseTimeout: secs(5 * time.Second),
+		RequestTimeout:      secs(d.RequestTimeout),
+		StreamIdleTimeout:   secs(d.IdleTimeout),
+		MaxRequestHeadersKb: u32(maxHeadersKB),
 		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
 			IdleTimeout:                  secs(d.ConnectionIdle),
 			MaxHeadersCount:              u32(maxHeaders),

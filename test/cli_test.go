@@ -153,8 +153,8 @@ func TestHelp(t *testing.T) {
 		t.Errorf("a command that is not there: exit code %d, %s", code, errs)
 	}
 	for _, role := range []string{"up", "door", "worker", "sim"} {
-		if _, errs, code := spokegate(t, role, "-h"); code != 0 || !strings.Contains(errs, "-") {
-			t.Errorf("%s -h: exit code %d, %s", role, code, errs)
+		if out, errs, code := spokegate(t, role, "-h"); code != 0 || !strings.Contains(out, "-") || errs != "" {
+			t.Errorf("%s -h: exit code %d, %s%s", role, code, out, errs)
 		}
 		if _, errs, code := spokegate(t, role, "-no-such-flag"); code != 2 || errs == "" {
 			t.Errorf("%s with an unknown flag: exit code %d, %s", role, code, errs)
