@@ -60,9 +60,7 @@ func badPolicy(t *testing.T, s *siege) {
 func hungDoor(t *testing.T, s *siege) {
 	u := s.ups[0]
 	door := u.the(t, "door")
-	if err := syscall.Kill(door.pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	door.freeze(t)
 	thaw := func() { _ = syscall.Kill(door.pid, syscall.SIGCONT) }
 	defer thaw()
 	for began := time.Now(); time.Since(began) < 3*time.Second; {

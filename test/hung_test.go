@@ -29,9 +29,7 @@ func TestHungDoor(t *testing.T) {
 			t.Fatal(err)
 		}
 		door := u.the(t, "door")
-		if err := syscall.Kill(door.pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		door.freeze(t)
 		defer func() { _ = syscall.Kill(door.pid, syscall.SIGCONT) }()
 		r := u.do(t, post(u.key("main"), "/v1/chat/completions", oneToken))
 		wantRefusal(t, r, "", http.StatusServiceUnavailable, "unavailable")
@@ -61,9 +59,7 @@ func TestHungWorker(t *testing.T) {
 	u := ownUp(t, "hung-worker", upOptions{policy: simPolicy(), rates: ratesFile(t)})
 	u.knows(t, "sim", 3)
 	worker := u.the(t, "worker")
-	if err := syscall.Kill(worker.pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	worker.freeze(t)
 	defer func() { _ = syscall.Kill(worker.pid, syscall.SIGCONT) }()
 	u.knows(t, "sim", 2)
 	for range 6 {

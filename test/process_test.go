@@ -49,6 +49,24 @@ func (p process) kill() {
 	}
 }
 
+// freeze stops a process, and returns when none of its threads runs any more: on a busy machine the signal takes its time.
+func (p process) freeze(t testing.TB) {
+	t.Helper()
+	if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, func() error {
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid))
+		for _, s := range stats {
+			stat, err := os.ReadFile(s)
+			if _, rest, ok := bytes.Cut(stat, []byte(") ")); err == nil && (!ok || rest[0] != 'T') {
+				return fmt.Errorf("%v still runs", p)
+			}
+		}
+		return nil
+	})
+}
+
 func allProcesses() []process {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	var out []process
