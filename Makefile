@@ -60,7 +60,7 @@ $(STATICCHECK):
 	@GOBIN=$(abspath $(TOOLS)/bin) go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
 
 lint: $(STATICCHECK)
-	$(call say,gofmt, vet, staticcheck)
+	$(call say,gofmt and vet and staticcheck)
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted: $$out"; exit 1; }
 	@go vet ./...
 	@$(STATICCHECK) ./...
