@@ -78,7 +78,11 @@ func (m *monitor) readNow(r readResult, now time.Time) {
 	switch {
 	case m.phase == proving:
 		// Also without counters: nobody knows why they were not read, and the engine generates.
-		m.books.engine(usage.MomentFirst, m.last.counters)
+		first := m.last.counters
+		if !r.settled { // requests of before still run: what they take is journaled for no run, or for the one before
+			first.prompt, first.completion = nil, nil
+		}
+		m.books.engine(usage.MomentFirst, first)
 		m.phase, m.proved, m.booked = trusted, false, m.last
 		m.say(m.life)
 	case r.err != nil:

@@ -275,3 +275,20 @@ func TestLastWordsUnread(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestAFirstReadingInTrafficIsUnknown: what runs while an engine is found again is journaled for no run, or for another one.
+func TestAFirstReadingInTrafficIsUnknown(t *testing.T) {
+	e := newScripted(t)
+	var to journal
+	engine := &watchedEngine{newFakeEngine(t, e.server.URL), vllmSpeech, make(chan string, 8)}
+	engine.lives = make(chan Life, 8)
+	m := newMonitor(Config{Name: "w1", Engine: engine, Watch: hurried, Journal: &to}, newStates(), quiet())
+	m.take(Life{State: workerv1.State_STATE_READY, Description: Description{Epoch: "e1"}})
+	m.proved = true
+	seven := int64(7)
+	m.readNow(readResult{counters: counters{prompt: &seven, completion: &seven}}, time.Now())
+	records := to.ofKind("engine")
+	if len(records) != 1 || records[0].Engine.GetMoment() != "first" || records[0].Engine.PromptTokens != nil || records[0].Engine.CompletionTokens != nil {
+		t.Errorf("%v", records)
+	}
+}
