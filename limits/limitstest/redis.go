@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -137,9 +136,6 @@ func (r *Redis) signal(s syscall.Signal) {
 		r.t.Fatalf("signal %s: %v", s, err)
 	}
 }
-
-// Pid of the server.
-func (r *Redis) Pid() string { return strconv.Itoa(r.cmd.Process.Pid) }
 
 // Slow is a proxy before a Redis that delays what comes back.
 type Slow struct {
