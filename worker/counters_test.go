@@ -130,7 +130,7 @@ func TestLogs(t *testing.T) {
 	type heard struct{ Progress, Degraded, Cause, Line string }
 	for line, want := range map[string]heard{
 		`(EngineCore pid=7) Loading safetensors checkpoint shards:  40% Completed | 2/5 [00:03<00:05]`:                                                                      {Progress: "loading safetensors checkpoint shards: 40%"},
-		`(Worker pid=28669) INFO 11-29 19:18:48 [cpu_model_runner.py:68] Starting to load model /work/main/.tools/tiny-model...`:                                            {Progress: "starting to load model"},
+		`(Worker pid=28669) INFO 11-29 19:18:48 [cpu_model_runner.py:68] Starting to load model /models/tiny...`:                                                            {Progress: "starting to load model"},
 		`(EngineCore pid=9) INFO [core.py:402] init engine (profile, create kv cache, warmup model) took 0.12 s`:                                                            {Progress: "init engine"},
 		`Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  33%|███▎      | 22/67`:                                                                                   {Progress: "capturing cuda graphs (mixed prefill-decode, piecewise): 33%"},
 		`torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.`:                                                                                           {Cause: "memory", Line: "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."},
