@@ -34,7 +34,7 @@ func TestLife(t *testing.T) {
 		name string
 		test func(t *testing.T)
 	}{
-		{"Start", testStart}, {"Answers", testAnswers}, {"Events", testEvents}, {"Overlap", testOverlap}, {"Cut", testCut}, {"Direct", testDirect}, {"Counters", testCounters},
+		{"Start", testStart}, {"Answers", testAnswers}, {"Events", testEvents}, {"Render", testRender}, {"Overlap", testOverlap}, {"Cut", testCut}, {"Direct", testDirect}, {"Counters", testCounters},
 		{"EngineKilled", testEngineKilled}, {"EventsAfterRestart", testEventsAfterRestart}, {"Drain", testDrain}, {"Balance", testBalance},
 		{"OtherBlockSize", testOtherBlockSize}, {"EventsOtherBlockSize", testEventsOtherBlockSize}, {"ShimKilled", testShimKilled},
 	} {

@@ -4,19 +4,17 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/prompt/text"
 )
-
-// vllmURL names a running vLLM with the tiny model and --enable-scale-out. It renders by itself: no worker is needed.
-const vllmURL = "SPOKEGATE_VLLM_URL"
 
 // chats are requests of many kinds, without their model.
 var chats = []string{
@@ -55,17 +53,15 @@ var chats = []string{
 	`"messages":[{"role":"user","content":"` + strings.Repeat("long and longer ", 200) + `"}]`,
 }
 
-// TestRender: what the real engine's tokenizer is given for a request is what the picker believes, for each that the picker
+// testRender: what the real engine's tokenizer is given for a request is what the picker believes, for each that the picker
 // believes to know.
-func TestRender(t *testing.T) {
-	base := os.Getenv(vllmURL)
-	if base == "" {
-		t.Skipf("%s names no vLLM", vllmURL)
-	}
-	testRender(t, http.DefaultClient, base)
-}
-
-func testRender(t *testing.T, client *http.Client, base string) {
+func testRender(t *testing.T) {
+	awaitFirst(t)
+	socket := the.path("run/engine-gpu-1/s")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	const base = "http://engine"
 	folder := "ipc://" + t.TempDir()
 	told := followEngine(t, folder+"/events", folder+"/replay", tinyModel(t), blockSize).told // nothing is published there
 	eventually(t, patience, "the profile", func() bool { return told() != nil })
@@ -96,6 +92,9 @@ func testRender(t *testing.T, client *http.Client, base string) {
 			continue
 		}
 		known++
+	}
+	if known < len(chats)*9/10 {
+		t.Errorf("only %d of %d chats are known", known, len(chats))
 	}
 	say("%d of %d chats are rendered as the engine does", known, len(chats))
 }

@@ -237,7 +237,8 @@ func (s *site) startWorker(t *testing.T, name, endpoint, model string, block int
 		"-engine", "vllm", "-model", s.modelDir(), "-served-name", model,
 		"-engine-command", s.python() + " -m vllm.entrypoints.openai.api_server"}, flags...)
 	argv = append(argv, "--", "--load-format", "dummy", "--dtype", "bfloat16", "--enforce-eager", "--block-size", fmt.Sprint(block),
-		"--max-model-len", "4096", "--max-num-seqs", "32", "--num-gpu-blocks-override", "512", "--shutdown-timeout", "30")
+		"--max-model-len", "4096", "--max-num-seqs", "32", "--num-gpu-blocks-override", "512", "--shutdown-timeout", "30",
+		"--enable-scale-out", "--enable-auto-tool-choice", "--tool-call-parser", "hermes") // for testRender
 	p, err := s.run(name, []string{"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
 		"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1"}, append(argv, more...)...)
 	if err != nil {
