@@ -1,7 +1,8 @@
 // Package fleet is the set of a spoke's workers and their states, read by the picker (whom may I choose?) and by the
 // door's Envoy configuration (which endpoints are there?).
 //
-// It promises that a worker can be picked only while it is ready and Envoy has acknowledged it, that reading never waits for
+// It promises that a worker can be picked only while it is ready and Envoy has acknowledged it (where nobody tells what the
+// gateway knows, see NewUnacknowledged, while it is ready), that reading never waits for
 // writing, and that a view never changes once it is handed out, but for what Worker.Status tells. It does not find workers
 // (see fleet/join), does not watch their health, and keeps nothing on disk: workers join again after a restart.
 package fleet
@@ -27,7 +28,8 @@ type View struct {
 
 // Fleet is safe for concurrent use.
 type Fleet struct {
-	read atomic.Pointer[reading] // what readers see; replaced whole
+	read  atomic.Pointer[reading] // what readers see; replaced whole
+	blind bool                    // nobody tells what the gateway knows
 
 	mu      sync.Mutex // guards all below
 	version uint64
@@ -47,6 +49,14 @@ type member struct {
 type reading struct {
 	view     *View
 	pickable map[string][]Worker // by endpoint, sorted by name
+}
+
+// NewUnacknowledged is for a picker behind a gateway that does not tell which workers it knows: what is ready can be picked. The
+// gateway passes over what it is named and does not know.
+func NewUnacknowledged() *Fleet {
+	f := New()
+	f.blind = true
+	return f
 }
 
 func New() *Fleet {
@@ -109,6 +119,19 @@ func (f *Fleet) Update(name string, s State) (changed bool) {
 	return true
 }
 
+// Renew records that the engine of a worker began anew, as another run, with an empty cache, and what is known of its blocks. An
+// unknown name is ignored.
+func (f *Fleet) Renew(name, epoch string, blockSize uint32, blocks uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[name]
+	if m == nil || m.Epoch == epoch && m.BlockSize == blockSize && m.Blocks == blocks {
+		return
+	}
+	m.Epoch, m.BlockSize, m.Blocks = epoch, blockSize, blocks
+	f.change()
+}
+
 // Report keeps what a worker said with a beat: its Status. It makes no new view, for it comes each second from each worker.
 func (f *Fleet) Report(name string, s Status) {
 	f.mu.Lock()
@@ -163,7 +186,7 @@ func (f *Fleet) reading() *reading {
 	}
 	slices.SortFunc(r.view.Workers, func(a, b Worker) int { return strings.Compare(a.Name, b.Name) })
 	for _, w := range r.view.Workers {
-		if w.State == Ready && f.members[w.Name].ready <= f.acked[w.Endpoint] {
+		if w.State == Ready && (f.blind || f.members[w.Name].ready <= f.acked[w.Endpoint]) {
 			r.pickable[w.Endpoint] = append(r.pickable[w.Endpoint], w)
 		}
 	}

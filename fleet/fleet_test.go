@@ -75,6 +75,30 @@ func TestOnlyReadyAndAcknowledgedIsPickable(t *testing.T) {
 	step("gone")
 }
 
+// TestUnacknowledged: where nobody tells what the gateway knows, readiness alone decides.
+func TestUnacknowledged(t *testing.T) {
+	f := NewUnacknowledged()
+	mustJoin(t, f, worker(1))
+	if got := f.Pickable("large"); len(got) != 0 {
+		t.Errorf("one that starts can be picked: %v", names(got))
+	}
+	f.Update("w1", Ready)
+	f.Renew("w1", "second", 16, 100)
+	f.Renew("stranger", "second", 16, 100)
+	got := f.Pickable("large")
+	if len(got) != 1 || got[0].Epoch != "second" || got[0].BlockSize != 16 || got[0].Blocks != 100 {
+		t.Errorf("%+v", got)
+	}
+	was := f.View()
+	if f.Renew("w1", "second", 16, 100); f.View() != was {
+		t.Error("the same again made a new view")
+	}
+	f.Update("w1", Failed)
+	if got := f.Pickable("large"); len(got) != 0 {
+		t.Errorf("one that failed can be picked: %v", names(got))
+	}
+}
+
 func TestJoinRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Worker)
