@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -41,6 +42,7 @@ type blocks struct {
 	server  *grpc.Server
 	lis     net.Listener
 	address string // what pickers are told
+	engine  worker.Engine
 }
 
 // open listens for pickers of the worker w.
@@ -50,7 +52,7 @@ func (k *kvFlags) open(e worker.Engine, w workerFlags, token string, tls credent
 		return nil, err
 	}
 	cfg.Registerer, cfg.Log = reg, log
-	b := &blocks{}
+	b := &blocks{engine: e}
 	if b.source, err = kv.New(cfg); err != nil {
 		return nil, err
 	}
@@ -153,6 +155,7 @@ func (b *blocks) start(w *worker.Worker, log *slog.Logger) (stop func()) {
 	var all sync.WaitGroup
 	all.Go(func() { b.source.Run(ctx) })
 	all.Go(func() { b.seed(ctx, w) })
+	all.Go(func() { b.adapters(ctx) })
 	all.Go(func() {
 		if err := b.server.Serve(b.lis); err != nil {
 			log.Error("pickers cannot follow the blocks", "error", err)
@@ -176,6 +179,21 @@ func (b *blocks) seed(ctx context.Context, w *worker.Worker) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// adaptersEvery is how often the engine is asked for its adapters: they may be loaded and unloaded while it runs.
+const adaptersEvery = 5 * time.Second
+
+// adapters passes on which names are those of adapters. While the engine does not say, what it said before counts.
+func (b *blocks) adapters(ctx context.Context) {
+	for {
+		if names, err := worker.Adapters(ctx, b.engine); err == nil {
+			b.source.SetAdapters(names)
+		}
+		if !pause(ctx, adaptersEvery) {
 			return
 		}
 	}

@@ -33,6 +33,8 @@ type announcer struct {
 	profile message
 	version uint64 // of the profile
 	facts   facts
+	// adapters of the engine.
+	adapters adapters
 
 	open     changes
 	sequence uint64 // of the last message in ring
@@ -84,6 +86,7 @@ func (a *announcer) newEpoch() {
 func (a *announcer) describe() {
 	p := proto.CloneOf(a.model.profile)
 	p.Mode, p.Reason, p.BlockSize, p.TellsRoots = workerv1.Profile_MODE_INDEXED, a.facts.reason, a.facts.blockSize, a.facts.tellsRoots
+	p.Adapters = a.adapters.all()
 	if p.Reason != "" {
 		p.Mode = workerv1.Profile_MODE_PREDICTIVE
 	}
@@ -121,6 +124,9 @@ func (a *announcer) apply(rank uint32, events []Event) {
 func (a *announcer) learn(e *Event) {
 	if e.Kind != Stored || e.BlockSize == 0 || !indexed(e.Attention) {
 		return
+	}
+	if e.LoRA != nil && a.adapters.see(e.LoRA) {
+		a.describe()
 	}
 	f := a.facts
 	f.tellsRoots = f.tellsRoots || e.HasExtra

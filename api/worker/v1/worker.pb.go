@@ -1408,7 +1408,10 @@ type Profile struct {
 	DummyPrefixFirst bool `protobuf:"varint,12,opt,name=dummy_prefix_first,json=dummyPrefixFirst,proto3" json:"dummy_prefix_first,omitempty"`
 	// The engine tells what keeps prompts apart (Block.root). Until it does, a prompt with an adapter or a cache salt shares
 	// nothing with the blocks announced.
-	TellsRoots    bool `protobuf:"varint,13,opt,name=tells_roots,json=tellsRoots,proto3" json:"tells_roots,omitempty"`
+	TellsRoots bool `protobuf:"varint,13,opt,name=tells_roots,json=tellsRoots,proto3" json:"tells_roots,omitempty"`
+	// Names by which requests ask for an adapter (LoRA) of the model. A prompt of theirs shares blocks with the same adapter's alone:
+	// the name is in the root.
+	Adapters      []string `protobuf:"bytes,14,rep,name=adapters,proto3" json:"adapters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1532,6 +1535,13 @@ func (x *Profile) GetTellsRoots() bool {
 		return x.TellsRoots
 	}
 	return false
+}
+
+func (x *Profile) GetAdapters() []string {
+	if x != nil {
+		return x.Adapters
+	}
+	return nil
 }
 
 type AddedToken struct {
@@ -1699,7 +1709,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12-\n" +
 	"\x04tier\x18\x02 \x01(\x0e2\x19.spokegate.worker.v1.TierR\x04tier\"\x1d\n" +
 	"\aCleared\x12\x12\n" +
-	"\x04rank\x18\x01 \x01(\rR\x04rank\"\xaa\x04\n" +
+	"\x04rank\x18\x01 \x01(\rR\x04rank\"\xc6\x04\n" +
 	"\aProfile\x125\n" +
 	"\x04mode\x18\x01 \x01(\x0e2!.spokegate.worker.v1.Profile.ModeR\x04mode\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
@@ -1718,7 +1728,8 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\fadded_tokens\x18\v \x03(\v2\x1f.spokegate.worker.v1.AddedTokenR\vaddedTokens\x12,\n" +
 	"\x12dummy_prefix_first\x18\f \x01(\bR\x10dummyPrefixFirst\x12\x1f\n" +
 	"\vtells_roots\x18\r \x01(\bR\n" +
-	"tellsRoots\"C\n" +
+	"tellsRoots\x12\x1a\n" +
+	"\badapters\x18\x0e \x03(\tR\badapters\"C\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_INDEXED\x10\x01\x12\x13\n" +
