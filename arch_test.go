@@ -21,6 +21,8 @@ var layers = []string{
 	"replay", // traces through the router, over simulated workers
 	"extauthz", "extproc", "epp", "worker",
 	"worker/kv", // what an engine holds, from its events to pickers; knows no engine's process
+	"hub", // what the policy is made of; hub/api speaks for it
+	"hub/store",
 	"xds",
 	"envoy",
 	"flight",
@@ -44,7 +46,7 @@ var layers = []string{
 }
 
 // services translate between a protocol and the domain. One that imported another would take its decisions again.
-var services = []string{"extauthz", "extproc", "epp", "worker"}
+var services = []string{"extauthz", "extproc", "epp", "worker", "hub"}
 
 // domain packages decide, and know no server. Their judgement (limits.Decide, say) takes the time as an argument; limits has
 // its stores beside it, which are clients of Redis with timers of their own.
