@@ -12,7 +12,7 @@ var ErrNotFound = errors.New("not found")
 
 // Conflict is a change that was made upon another state than there is.
 type Conflict struct {
-	Kind   Kind   // "": it is about the commit, not about a thing
+	Kind   Kind // "": it is about the commit, not about a thing
 	Name   string
 	Is     uint64 // the thing's revision, or the latest; 0: it does not exist
 	Reason string // for people
