@@ -153,3 +153,21 @@ func TestFeedsInParallel(t *testing.T) {
 		t.Errorf("%d blocks, %d held are left", blocks, held)
 	}
 }
+
+// TestAPromptWhoseEndHasNoText is known exactly as far as its text goes, and guessed from there on; what was announced of it is
+// held against no engine's report.
+func TestAPromptWhoseEndHasNoText(t *testing.T) {
+	p := newPool(t, Config{OverlapWeight: 1}, a, b)
+	begin, all := []byte(text(4, "p")), []byte(text(10, "q"))
+	onB := p.Announced(b, 1)
+	announce(onB, begin, blocktree.Device)
+	ask := Ask{Prompt: all, Text: begin, Begins: true}
+	c := p.ask(ask)
+	if c.Addrs[0] != b || c.Overlap != 4 || c.Guessed != 0 || c.Blocks != 10 || c.Announced || c.Held.Blocks != 4 {
+		t.Errorf("%+v, want b with 4 of 10 announced", c)
+	}
+	p.now = p.now.Add(2 * burst) // nobody announces what follows: it is remembered as long as a guess
+	if c := p.ask(ask); c.Addrs[0] != b || c.Overlap != 10 || c.Guessed != 10 {
+		t.Errorf("%+v, want b with all of it by what was sent", c)
+	}
+}

@@ -19,14 +19,32 @@ type Ask struct {
 	// use, as workers announce it; nil: not known, and then what all hold is guessed. Not kept.
 	Text []byte
 	Root uint64
+	// Begins says that Text is only how the prompt begins: what follows, an image say, has no text, and is guessed.
+	Begins bool
 	// Subset, if not nil, are the only workers eligible: ip:port, or an address alone for all its ports, IPv6 in brackets
 	// or (without a port) not; an entry may be several, separated by commas. Empty: none is eligible.
 	Subset []string
 }
 
+// known says that all of the prompt's text is.
+func (a *Ask) known() bool { return a.Text != nil && !a.Begins }
+
+// size of the prompt in bytes.
+func (a *Ask) size() int {
+	if a.known() {
+		return len(a.Text)
+	}
+	return max(len(a.Text), len(a.Prompt))
+}
+
 // Pick chooses a worker and books the request on it, in one step. The error is ErrNoWorker or ErrNoneEligible.
 // A now before the latest one seen counts as that one.
 func (r *Router) Pick(now time.Time, ask Ask) (Choice, error) {
+	return r.choose(now, ask, r.book)
+}
+
+// choose ranks the workers, and has book, if any, put the request on the one chosen before anybody else is chosen for.
+func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, p *Prompt, known bool)) (Choice, error) {
 	s := r.pool.Get().(*scratch)
 	defer s.back(&r.pool)
 	how := r.routing.Load()
@@ -46,16 +64,16 @@ func (r *Router) Pick(now time.Time, ask Ask) (Choice, error) {
 	}
 	held := s.heldBy(r.slots)
 	r.index.Overlap(r.clock, &s.prompt, held)
-	c := Choice{Blocks: blocksOf(max(len(ask.Text), len(ask.Prompt)), how.BlockBytes), how: how}
-	if ask.Text != nil {
-		c.Blocks = blocksOf(len(ask.Text), how.BlockBytes)
-	}
+	c := Choice{Blocks: blocksOf(ask.size(), how.BlockBytes), how: how}
 	c.all = r.candidates(how, c.Blocks, s, only)
 	if len(c.all) == 0 {
 		return Choice{}, ErrNoneEligible
 	}
 	c.rank(how.Temperature, r.cfg)
-	r.book(&c, &s.prompt, ask.Text != nil)
+	c.tell(ask.known())
+	if book != nil {
+		book(&c, &s.prompt, ask.known())
+	}
 	return c, nil
 }
 
@@ -107,8 +125,14 @@ func (r *Router) book(c *Choice, p *Prompt, known bool) {
 		b.sent = &sent{slices.Clone(p.Hashes), best.w.slot, r.index.life(best.w.slot)}
 	}
 	r.index.Sent(r.clock, p.Hashes, best.w.slot, ttl, pending)
-	c.Overlap, c.Guessed, c.Booking = best.held, best.guessed, b
-	c.Announced, c.Doubted, c.Held = pending, best.doubted, best.announced
+	c.Booking = b
+}
+
+// tell fills in what is known of the worker chosen, before the request is booked there.
+func (c *Choice) tell(known bool) {
+	best := &c.all[c.order[0]]
+	c.Overlap, c.Guessed = best.held, best.guessed
+	c.Announced, c.Doubted, c.Held = known && best.feed != nil, best.doubted, best.announced
 	for i := range c.all {
 		if k := &c.all[i]; k.announced.Blocks > c.Best.Blocks {
 			c.Best = k.announced
