@@ -139,28 +139,16 @@ func (b *builder) targets(list []*policyv1.Target) []Target {
 }
 
 func compileEndpoint(e *policyv1.Endpoint) *Endpoint {
-	out := &Endpoint{
-		Name: e.GetName(), AllowFields: map[string]bool{},
-		Routing: Routing{OverlapWeight: DefaultOverlapWeight, MissWeight: DefaultMissWeight, Temperature: e.GetRouting().GetTemperature(), BlockBytes: defBlock},
-	}
+	out := &Endpoint{Name: e.GetName(), AllowFields: map[string]bool{}, Routing: compileRouting(e.GetRouting())}
 	for _, f := range e.GetAllowFields() {
 		out.AllowFields[f] = true
-	}
-	if r := e.GetRouting(); r != nil && r.OverlapWeight != nil {
-		out.Routing.OverlapWeight = r.GetOverlapWeight()
-	}
-	if r := e.GetRouting(); r != nil && r.MissWeight != nil {
-		out.Routing.MissWeight = r.GetMissWeight()
-	}
-	if r := e.GetRouting(); r != nil && r.BlockBytes != nil {
-		out.Routing.BlockBytes = int(r.GetBlockBytes())
 	}
 	return out
 }
 
 // team puts together, for each name that a team may ask for, what all its keys have in common.
 func (b *builder) team(t *policyv1.Team) *Team {
-	out := &Team{Name: t.GetName(), allowed: map[string]bool{}, shared: map[route][]Limit{}}
+	out := &Team{Name: t.GetName(), allowed: map[string]bool{}, shared: map[route][]Limit{}, shed: t.GetSheddable(), explain: t.GetExplain()}
 	out.limits = compileLimits(TeamLevel, t.GetName(), t.GetLimits())
 	for _, m := range b.sorted {
 		if !anyMatches(t.GetModels(), m.Name) {
@@ -182,6 +170,7 @@ func (b *builder) key(k *policyv1.Key) {
 	out := &Key{
 		ID: k.GetId(), Team: b.teams[k.GetTeam()], Revoked: k.GetRevoked(), Labels: maps.Clone(k.GetLabels()),
 		hash: identity.Hash(k.GetSha256()), limits: compileLimits(KeyLevel, k.GetId(), k.GetLimits()),
+		shed: k.GetSheddable(), explain: k.GetExplain(),
 	}
 	if t := k.GetExpiresAt(); t != nil {
 		out.Expires = t.AsTime()

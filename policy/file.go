@@ -65,30 +65,60 @@ type EndpointEntry struct {
 
 // RoutingEntry sets an endpoint's router.
 type RoutingEntry struct {
-	OverlapWeight *float64 `yaml:"overlap_weight" form:"weight" doc:"Weight of prompt blocks that a worker must still compute, against blocks that it is decoding. Default 16; 0 looks at load only."`
-	MissWeight    *float64 `yaml:"miss_weight" form:"weight" doc:"What a prompt block that a worker lacks counts beyond the time to compute it, for the cache that it takes and the time that others wait. Default 1; above, prompts stay longer where they are held; 0 counts time only."`
-	Temperature   *float64 `yaml:"temperature" form:"weight" doc:"0, the default, always takes the worker of the lowest cost; above, chance spreads more."`
-	BlockBytes    *uint32  `yaml:"block_bytes" form:"block" doc:"Bytes of a prompt that stand for one block of KV cache. Default 64."`
+	OverlapWeight  *float64    `yaml:"overlap_weight" form:"weight" doc:"Weight of prompt blocks that a worker must still compute, against blocks that it is decoding. Default 16; 0 looks at load only."`
+	MissWeight     *float64    `yaml:"miss_weight" form:"weight" doc:"What a prompt block that a worker lacks counts beyond the time to compute it, for the cache that it takes and the time that others wait. Default 1; above, prompts stay longer where they are held; 0 counts time only."`
+	Temperature    *float64    `yaml:"temperature" form:"weight" doc:"0, the default, always takes the worker of the lowest cost; above, chance spreads more."`
+	BlockBytes     *uint32     `yaml:"block_bytes" form:"block" doc:"Bytes of a prompt that stand for one block of KV cache. Default 64."`
+	Tiers          *TiersEntry `yaml:"tiers" doc:"What a block counts that is not on a worker's device, from 0 to 1 of one that is."`
+	ActiveWeight   *float64    `yaml:"active_weight" form:"weight" doc:"What each request in flight counts, in blocks, whatever its length. Default 0."`
+	CreditDecay    *float64    `yaml:"credit_decay" form:"weight" doc:"How fast what a worker holds counts less as it has more requests: it is divided by 1 + credit_decay × requests. Default 0: not at all."`
+	AffinityWeight *float64    `yaml:"affinity_weight" form:"weight" doc:"What a session's last worker is preferred by, as a share of the prompt's blocks. Default 0: sessions are not remembered."`
+	Busy           *BusyEntry  `yaml:"busy" doc:"Beyond any of these thresholds a worker is not chosen; when all workers are, requests are refused. Default: nothing is too much."`
+	Split          *SplitEntry `yaml:"split" doc:"When a prompt is prefilled by one worker for another, where there are workers of both roles."`
+}
+
+// TiersEntry says what a block is worth by where it is: it must be fetched from there before it is of use.
+type TiersEntry struct {
+	Host   *float64 `yaml:"host" form:"share" doc:"In the host's memory. Default 0.75."`
+	Disk   *float64 `yaml:"disk" form:"share" doc:"On a disk of the worker. Default 0.25."`
+	Shared *float64 `yaml:"shared" form:"share" doc:"In a pool that all workers of the endpoint share, whoever put it there. Default 0.5."`
+}
+
+// BusyEntry sets the thresholds of load. They may be changed at any time, and hold from the next request on.
+type BusyEntry struct {
+	DecodeShare   *float64 `yaml:"decode_share" form:"share" doc:"Share of a worker's KV blocks that requests use, for example 0.85. 0: nothing is too much."`
+	PrefillTokens *uint32  `yaml:"prefill_tokens" form:"count" doc:"Prompt tokens that wait at a worker to be computed, for example 10000."`
+	Queue         *uint32  `yaml:"queue" form:"count" doc:"Requests at a worker that have no first byte yet."`
+}
+
+// SplitEntry says which prompts are worth to be sent to two workers.
+type SplitEntry struct {
+	MinTokens   *uint32  `yaml:"min_tokens" form:"count" doc:"Prompt tokens that the decode worker lacks, at least. Default 512."`
+	CachedShare *float64 `yaml:"cached_share" form:"share" doc:"A decode worker that holds this share of the prompt computes the rest by itself. Default 0.9."`
 }
 
 // TeamEntry is a group of keys.
 type TeamEntry struct {
-	Name   string        `yaml:"name" need:"yes" form:"id" doc:"The team's name, as usage records give it."`
-	Models []string      `yaml:"models" need:"yes" form:"patterns" doc:"What its keys may use: names, or a beginning with a final *. Each must name at least one model."`
-	Limits []*LimitEntry `yaml:"limits" doc:"Limits for all keys of the team together; one for all models together, and one for each model."`
+	Name      string        `yaml:"name" need:"yes" form:"id" doc:"The team's name, as usage records give it."`
+	Models    []string      `yaml:"models" need:"yes" form:"patterns" doc:"What its keys may use: names, or a beginning with a final *. Each must name at least one model."`
+	Limits    []*LimitEntry `yaml:"limits" doc:"Limits for all keys of the team together; one for all models together, and one for each model."`
+	Sheddable bool          `yaml:"sheddable" doc:"true: requests of its keys are refused first, with 429, when all workers are busy."`
+	Explain   bool          `yaml:"explain" doc:"true: its keys may ask how a worker was chosen, with the header x-spokegate-explain. That tells of all workers of the endpoint."`
 }
 
 // KeyEntry is one key.
 type KeyEntry struct {
-	ID       string            `yaml:"id" need:"yes" form:"id" doc:"The key's name in records and messages. Not the secret."`
-	Team     string            `yaml:"team" need:"yes" form:"id" doc:"The team it belongs to."`
-	SHA256   string            `yaml:"sha256" need:"yes" form:"hash" doc:"SHA-256 of the secret, 64 hex digits, as 'spokegate key new' prints it."`
-	Models   []string          `yaml:"models" form:"patterns" doc:"Narrows the team's models. Leave it out for all of them."`
-	Limits   []*LimitEntry     `yaml:"limits" doc:"Limits for this key; one for all models together, and one for each model."`
-	Revoked  bool              `yaml:"revoked" doc:"true: refused from now on."`
-	Expires  string            `yaml:"expires" form:"time" doc:"When it stops, for example 2027-01-31T00:00:00Z. Leave it out for never."`
-	Networks []string          `yaml:"networks" form:"network" doc:"Where it may be used from: networks like 10.0.0.0/8 or \"2001:db8::/32\" (in quotes), or single addresses. Leave it out for everywhere."`
-	Labels   map[string]string `yaml:"labels" form:"label" doc:"Words for usage records. Nothing is decided by them."`
+	ID        string            `yaml:"id" need:"yes" form:"id" doc:"The key's name in records and messages. Not the secret."`
+	Team      string            `yaml:"team" need:"yes" form:"id" doc:"The team it belongs to."`
+	SHA256    string            `yaml:"sha256" need:"yes" form:"hash" doc:"SHA-256 of the secret, 64 hex digits, as 'spokegate key new' prints it."`
+	Models    []string          `yaml:"models" form:"patterns" doc:"Narrows the team's models. Leave it out for all of them."`
+	Limits    []*LimitEntry     `yaml:"limits" doc:"Limits for this key; one for all models together, and one for each model."`
+	Revoked   bool              `yaml:"revoked" doc:"true: refused from now on."`
+	Expires   string            `yaml:"expires" form:"time" doc:"When it stops, for example 2027-01-31T00:00:00Z. Leave it out for never."`
+	Networks  []string          `yaml:"networks" form:"network" doc:"Where it may be used from: networks like 10.0.0.0/8 or \"2001:db8::/32\" (in quotes), or single addresses. Leave it out for everywhere."`
+	Labels    map[string]string `yaml:"labels" form:"label" doc:"Words for usage records. Nothing is decided by them."`
+	Sheddable bool              `yaml:"sheddable" doc:"true: its requests are refused first, with 429, when all workers are busy. So they are where its team is."`
+	Explain   bool              `yaml:"explain" doc:"true: it may ask how a worker was chosen, with the header x-spokegate-explain. So it may where its team may."`
 }
 
 // IssuerEntry signs JWTs that may stand in place of keys. Each subject (the claim sub) is a key of its own, with the team

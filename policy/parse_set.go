@@ -29,7 +29,7 @@ func (p *parse) set(f *File) (*policyv1.Set, []*policyv1.Key) {
 		set.Endpoints = append(set.Endpoints, m)
 	}
 	for _, e := range f.Teams {
-		m := &policyv1.Team{Name: e.Name, Models: e.Models, Limits: p.limits(e.Limits)}
+		m := &policyv1.Team{Name: e.Name, Models: e.Models, Limits: p.limits(e.Limits), Sheddable: e.Sheddable, Explain: e.Explain}
 		p.moved(m, e)
 		set.Teams = append(set.Teams, m)
 	}
@@ -110,19 +110,10 @@ func (p *parse) limits(entries []*LimitEntry) []*policyv1.Limit {
 	return out
 }
 
-func (p *parse) routing(e *RoutingEntry) *policyv1.Routing {
-	if e == nil {
-		return nil
-	}
-	m := &policyv1.Routing{OverlapWeight: e.OverlapWeight, MissWeight: e.MissWeight, Temperature: e.Temperature, BlockBytes: e.BlockBytes}
-	p.moved(m, e)
-	return m
-}
-
 func (p *parse) key(e *KeyEntry, path string) *policyv1.Key {
 	k := &policyv1.Key{
 		Id: e.ID, Team: e.Team, Models: e.Models, Limits: p.limits(e.Limits), Revoked: e.Revoked,
-		Networks: e.Networks, Labels: e.Labels,
+		Networks: e.Networks, Labels: e.Labels, Sheddable: e.Sheddable, Explain: e.Explain,
 	}
 	p.moved(k, e)
 	if n := p.places[e].member("sha256"); n != nil && n.kind == text {

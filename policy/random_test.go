@@ -27,7 +27,7 @@ func randomSet(rnd *rand.Rand, n int) *policyv1.Set {
 		Limits: randomLimits(rnd), Tokens: randomTokens(rnd), OnRevoke: policyv1.OnRevoke(rnd.IntN(3)),
 	}}
 	for i := range 2 {
-		set.Endpoints = append(set.Endpoints, &policyv1.Endpoint{Name: fmt.Sprint("e", i)})
+		set.Endpoints = append(set.Endpoints, &policyv1.Endpoint{Name: fmt.Sprint("e", i), Routing: randomRouting(rnd)})
 	}
 	for _, name := range []string{"m0", "m1", "m10", "x"} {
 		m := &policyv1.Model{Name: name, Endpoint: fmt.Sprint("e", rnd.IntN(2)), Tokens: randomTokens(rnd), Price: randomPrice(rnd), Limits: randomLimit(rnd, "")}
@@ -49,7 +49,7 @@ func randomSet(rnd *rand.Rand, n int) *policyv1.Set {
 	}
 	rnd.Shuffle(len(set.Models), func(i, j int) { set.Models[i], set.Models[j] = set.Models[j], set.Models[i] })
 	for i := range 3 {
-		set.Teams = append(set.Teams, &policyv1.Team{Name: fmt.Sprint("t", i), Models: somePatterns(rnd), Limits: randomLimits(rnd)})
+		set.Teams = append(set.Teams, &policyv1.Team{Name: fmt.Sprint("t", i), Models: somePatterns(rnd), Limits: randomLimits(rnd), Sheddable: rnd.IntN(2) == 0, Explain: rnd.IntN(2) == 0})
 	}
 	var keys []*policyv1.Key
 	for i := range n {
@@ -62,6 +62,31 @@ func randomSet(rnd *rand.Rand, n int) *policyv1.Set {
 	return set
 }
 
+func randomRouting(rnd *rand.Rand) *policyv1.Routing {
+	if rnd.IntN(3) == 0 {
+		return nil
+	}
+	number := func(most float64) *float64 {
+		if rnd.IntN(2) == 0 {
+			return nil
+		}
+		return proto.Float64(rnd.Float64() * most)
+	}
+	count := func(least, most uint32) *uint32 {
+		if rnd.IntN(2) == 0 {
+			return nil
+		}
+		return proto.Uint32(least + rnd.Uint32N(most-least+1))
+	}
+	return &policyv1.Routing{
+		OverlapWeight: number(MaxWeight), MissWeight: number(MaxWeight), Temperature: number(MaxWeight), BlockBytes: count(MinBlock, MaxBlock),
+		ActiveWeight: number(MaxWeight), CreditDecay: number(MaxWeight), AffinityWeight: number(MaxWeight),
+		Tiers: &policyv1.Tiers{Host: number(1), Disk: number(1), Shared: number(1)},
+		Busy:  &policyv1.Busy{DecodeShare: number(1), PrefillTokens: count(1, MaxCount), Queue: count(1, MaxCount)},
+		Split: &policyv1.Split{MinTokens: count(1, MaxCount), CachedShare: number(1)},
+	}
+}
+
 func somePatterns(rnd *rand.Rand) []string {
 	all := []string{"m0", "m1", "m*", "m1*", "x", "*", "alias", "a*"}
 	rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -69,7 +94,7 @@ func somePatterns(rnd *rand.Rand) []string {
 }
 
 func randomKey(rnd *rand.Rand, set *policyv1.Set, i int) *policyv1.Key {
-	k := &policyv1.Key{Id: fmt.Sprint("k", i), Team: fmt.Sprint("t", rnd.IntN(3)), Limits: randomLimits(rnd), Sha256: make([]byte, 32)}
+	k := &policyv1.Key{Id: fmt.Sprint("k", i), Team: fmt.Sprint("t", rnd.IntN(3)), Limits: randomLimits(rnd), Sha256: make([]byte, 32), Sheddable: rnd.IntN(2) == 0, Explain: rnd.IntN(2) == 0}
 	for j := range k.Sha256 {
 		k.Sha256[j] = byte(rnd.Uint32())
 	}

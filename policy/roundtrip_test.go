@@ -70,7 +70,7 @@ func fileOf(set *policyv1.Set) *File {
 		OnRevoke: []string{"", "cut", "finish"}[set.Platform.OnRevoke],
 	}}
 	for _, e := range set.Endpoints {
-		f.Endpoints = append(f.Endpoints, &EndpointEntry{Name: e.Name})
+		f.Endpoints = append(f.Endpoints, &EndpointEntry{Name: e.Name, Routing: routingEntry(e.Routing)})
 	}
 	for _, m := range set.Models {
 		e := &ModelEntry{Name: m.Name, Endpoint: m.Endpoint, EngineName: m.EngineName, Limits: limitEntries(m.Limits), Tokens: tokensEntry(m.Tokens), Price: priceEntry(m.Price)}
@@ -80,17 +80,37 @@ func fileOf(set *policyv1.Set) *File {
 		f.Models = append(f.Models, e)
 	}
 	for _, t := range set.Teams {
-		f.Teams = append(f.Teams, &TeamEntry{Name: t.Name, Models: t.Models, Limits: limitEntries(t.Limits)})
+		f.Teams = append(f.Teams, &TeamEntry{Name: t.Name, Models: t.Models, Limits: limitEntries(t.Limits), Sheddable: t.Sheddable, Explain: t.Explain})
 	}
 	for _, k := range Keys(set) {
 		f.Keys = append(f.Keys, &KeyEntry{ID: k.Id, Team: k.Team, SHA256: hex.EncodeToString(k.Sha256), Models: k.Models,
-			Limits: limitEntries(k.Limits), Networks: k.Networks, Labels: k.Labels})
+			Limits: limitEntries(k.Limits), Networks: k.Networks, Labels: k.Labels, Sheddable: k.Sheddable, Explain: k.Explain})
 	}
 	for _, i := range set.Issuers {
 		f.Issuers = append(f.Issuers, &IssuerEntry{Name: i.Name, Issuer: i.Issuer, Audience: i.Audience, JWKSFile: i.JwksFile, JWKSURL: i.JwksUrl,
 			Teams: i.Teams, TeamClaim: i.TeamClaim, ModelsClaim: i.ModelsClaim, Limits: limitEntries(i.Limits), RevokedSubjects: i.RevokedSubjects})
 	}
 	return f
+}
+
+func routingEntry(r *policyv1.Routing) *RoutingEntry {
+	if r == nil {
+		return nil
+	}
+	e := &RoutingEntry{
+		OverlapWeight: r.OverlapWeight, MissWeight: r.MissWeight, Temperature: r.Temperature, BlockBytes: r.BlockBytes,
+		ActiveWeight: r.ActiveWeight, CreditDecay: r.CreditDecay, AffinityWeight: r.AffinityWeight,
+	}
+	if t := r.Tiers; t != nil {
+		e.Tiers = &TiersEntry{t.Host, t.Disk, t.Shared}
+	}
+	if b := r.Busy; b != nil {
+		e.Busy = &BusyEntry{b.DecodeShare, b.PrefillTokens, b.Queue}
+	}
+	if s := r.Split; s != nil {
+		e.Split = &SplitEntry{s.MinTokens, s.CachedShare}
+	}
+	return e
 }
 
 func limitEntries(limits []*policyv1.Limit) []*LimitEntry {

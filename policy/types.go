@@ -19,9 +19,10 @@ type Key struct {
 	Networks []netip.Prefix
 	Labels   map[string]string // for records; nothing is decided by them
 
-	hash   identity.Hash
-	narrow []string // names, or prefixes with a final *; nil: all of the team's models
-	limits []Limit
+	hash          identity.Hash
+	shed, explain bool
+	narrow        []string // names, or prefixes with a final *; nil: all of the team's models
+	limits        []Limit
 }
 
 // Allows says whether the key may ask for the model. Who may ask for an alias may have what it stands for. It looks at names
@@ -44,14 +45,21 @@ func (k *Key) Refused(now time.Time) (reason string) {
 	return ""
 }
 
+// Sheddable says that the key's requests are refused first when all workers are busy.
+func (k *Key) Sheddable() bool { return k != nil && (k.shed || k.Team != nil && k.Team.shed) }
+
+// MayExplain says that the key may ask how its worker was chosen, which tells of the load and the caches of all workers.
+func (k *Key) MayExplain() bool { return k != nil && (k.explain || k.Team != nil && k.Team.explain) }
+
 // Team is a group of keys with models and limits in common. The zero value may use nothing.
 type Team struct {
 	Name string
 
-	models  []*Model // what it may ask for, sorted by name
-	allowed map[string]bool
-	limits  []Limit
-	shared  map[route][]Limit // what all its keys meet; see Snapshot.sharedLimits
+	models        []*Model // what it may ask for, sorted by name
+	allowed       map[string]bool
+	limits        []Limit
+	shed, explain bool              // for all its keys
+	shared        map[route][]Limit // what all its keys meet; see Snapshot.sharedLimits
 }
 
 // route is what a request asks for, and the model that it goes to; the same, but for an alias.
@@ -117,10 +125,35 @@ type Endpoint struct {
 
 // Routing are the settings of the endpoint's router, defaults applied; see package router for the formula.
 type Routing struct {
-	OverlapWeight float64 // weight of blocks that must be prefilled against blocks in decode; default 16
-	MissWeight    float64 // what blocks that the worker lacks count beyond that; default 1
-	Temperature   float64 // 0, the default: always the lowest cost
-	BlockBytes    int     // bytes of a rendered prompt that stand for one KV block; default 64
+	OverlapWeight  float64 // weight of blocks that must be prefilled against blocks in decode; default 16
+	MissWeight     float64 // what blocks that the worker lacks count beyond that; default 1
+	Temperature    float64 // 0, the default: always the lowest cost
+	BlockBytes     int     // bytes of a rendered prompt that stand for one KV block; default 64
+	Tiers          Tiers
+	ActiveWeight   float64 // what a request in flight counts, in blocks; default 0
+	CreditDecay    float64 // how fast what is held counts less as the worker has more requests; default 0: not at all
+	AffinityWeight float64 // what a session's last worker is preferred by, as a share of the prompt's blocks; default 0
+	Busy           Busy
+	Split          Split
+}
+
+// Tiers are what a block counts that is not on the device, from 0 to 1 of one that is.
+type Tiers struct {
+	Host, Disk, Shared float64 // defaults 0.75, 0.25, 0.5
+}
+
+// Busy are the thresholds beyond which a worker is not chosen; 0, the default: nothing is too much.
+type Busy struct {
+	DecodeShare   float64 // of the device's KV blocks, in use by requests; up to 1
+	PrefillTokens int     // that wait to be prefilled
+	Queue         int     // requests that have no first byte yet
+}
+
+// Split says when a prompt is prefilled by one worker for another, where there are workers of both kinds: when the decode
+// worker lacks at least MinTokens of it, and holds less than CachedShare.
+type Split struct {
+	MinTokens   int     // default 512
+	CachedShare float64 // default 0.9
 }
 
 // Level says to whom a limit belongs.

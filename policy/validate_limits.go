@@ -19,15 +19,8 @@ const (
 	// MaxQuota bounds quotas of a minute, day or month. Redis counts in floating point, which is exact up to 2^53: with
 	// quotas below 2^50, the sum of what is used, what is reserved and what a request asks for stays there.
 	MaxQuota  = 1_000_000_000_000_000
-	defBlock  = 64
 	defOutput = 1024
 	defCached = 1.0
-)
-
-// What an endpoint's routing has of itself.
-const (
-	DefaultOverlapWeight = 16.0
-	DefaultMissWeight    = 1.0
 )
 
 // eachLimits checks the limits of one owner, who may ask for some models by name.
@@ -107,24 +100,3 @@ func (c *checker) count(l any, path, field string, n uint32) bool {
 	}
 	return ok
 }
-
-func (c *checker) routing(r *policyv1.Routing, path string) {
-	if r == nil {
-		return
-	}
-	if w := r.OverlapWeight; w != nil && !within(*w, 0, MaxWeight) {
-		c.add(r, path, "overlap_weight", -1, "want a number from 0 to %g", MaxWeight)
-	}
-	if w := r.MissWeight; w != nil && !within(*w, 0, MaxWeight) {
-		c.add(r, path, "miss_weight", -1, "want a number from 0 to %g", MaxWeight)
-	}
-	if t := r.Temperature; t != nil && !within(*t, 0, MaxWeight) {
-		c.add(r, path, "temperature", -1, "want a number from 0 to %g", MaxWeight)
-	}
-	if b := r.BlockBytes; b != nil && (*b < MinBlock || *b > MaxBlock) {
-		c.add(r, path, "block_bytes", -1, "want a whole number from %d to %d", MinBlock, MaxBlock)
-	}
-}
-
-// within is false for NaN.
-func within(f, low, high float64) bool { return f >= low && f <= high }

@@ -762,9 +762,18 @@ type Routing struct {
 	// Bytes of a rendered prompt that stand for one KV block in the predictive index.
 	BlockBytes *uint32 `protobuf:"varint,3,opt,name=block_bytes,json=blockBytes,proto3,oneof" json:"block_bytes,omitempty"`
 	// What a block that a worker lacks counts beyond the time that it takes to compute.
-	MissWeight    *float64 `protobuf:"fixed64,4,opt,name=miss_weight,json=missWeight,proto3,oneof" json:"miss_weight,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MissWeight *float64 `protobuf:"fixed64,4,opt,name=miss_weight,json=missWeight,proto3,oneof" json:"miss_weight,omitempty"`
+	Tiers      *Tiers   `protobuf:"bytes,5,opt,name=tiers,proto3" json:"tiers,omitempty"`
+	// What a request in flight counts, in blocks.
+	ActiveWeight *float64 `protobuf:"fixed64,6,opt,name=active_weight,json=activeWeight,proto3,oneof" json:"active_weight,omitempty"`
+	// How fast what is held counts less as a worker has more requests.
+	CreditDecay *float64 `protobuf:"fixed64,7,opt,name=credit_decay,json=creditDecay,proto3,oneof" json:"credit_decay,omitempty"`
+	// What a session's last worker is preferred by, as a share of the prompt's blocks.
+	AffinityWeight *float64 `protobuf:"fixed64,8,opt,name=affinity_weight,json=affinityWeight,proto3,oneof" json:"affinity_weight,omitempty"`
+	Busy           *Busy    `protobuf:"bytes,9,opt,name=busy,proto3" json:"busy,omitempty"`
+	Split          *Split   `protobuf:"bytes,10,opt,name=split,proto3" json:"split,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Routing) Reset() {
@@ -825,19 +834,245 @@ func (x *Routing) GetMissWeight() float64 {
 	return 0
 }
 
+func (x *Routing) GetTiers() *Tiers {
+	if x != nil {
+		return x.Tiers
+	}
+	return nil
+}
+
+func (x *Routing) GetActiveWeight() float64 {
+	if x != nil && x.ActiveWeight != nil {
+		return *x.ActiveWeight
+	}
+	return 0
+}
+
+func (x *Routing) GetCreditDecay() float64 {
+	if x != nil && x.CreditDecay != nil {
+		return *x.CreditDecay
+	}
+	return 0
+}
+
+func (x *Routing) GetAffinityWeight() float64 {
+	if x != nil && x.AffinityWeight != nil {
+		return *x.AffinityWeight
+	}
+	return 0
+}
+
+func (x *Routing) GetBusy() *Busy {
+	if x != nil {
+		return x.Busy
+	}
+	return nil
+}
+
+func (x *Routing) GetSplit() *Split {
+	if x != nil {
+		return x.Split
+	}
+	return nil
+}
+
+// Tiers: what a block counts that is not on a worker's device, from 0 to 1 of one that is.
+type Tiers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Host  *float64               `protobuf:"fixed64,1,opt,name=host,proto3,oneof" json:"host,omitempty"`
+	Disk  *float64               `protobuf:"fixed64,2,opt,name=disk,proto3,oneof" json:"disk,omitempty"`
+	// In a pool that all workers of the endpoint share.
+	Shared        *float64 `protobuf:"fixed64,3,opt,name=shared,proto3,oneof" json:"shared,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tiers) Reset() {
+	*x = Tiers{}
+	mi := &file_policy_v1_policy_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tiers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tiers) ProtoMessage() {}
+
+func (x *Tiers) ProtoReflect() protoreflect.Message {
+	mi := &file_policy_v1_policy_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tiers.ProtoReflect.Descriptor instead.
+func (*Tiers) Descriptor() ([]byte, []int) {
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Tiers) GetHost() float64 {
+	if x != nil && x.Host != nil {
+		return *x.Host
+	}
+	return 0
+}
+
+func (x *Tiers) GetDisk() float64 {
+	if x != nil && x.Disk != nil {
+		return *x.Disk
+	}
+	return 0
+}
+
+func (x *Tiers) GetShared() float64 {
+	if x != nil && x.Shared != nil {
+		return *x.Shared
+	}
+	return 0
+}
+
+// Busy: beyond any of these a worker is not chosen. Absent or 0: nothing is too much.
+type Busy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Share of the device's KV blocks in use by requests.
+	DecodeShare *float64 `protobuf:"fixed64,1,opt,name=decode_share,json=decodeShare,proto3,oneof" json:"decode_share,omitempty"`
+	// Tokens that wait to be prefilled.
+	PrefillTokens *uint32 `protobuf:"varint,2,opt,name=prefill_tokens,json=prefillTokens,proto3,oneof" json:"prefill_tokens,omitempty"`
+	// Requests that have no first byte yet.
+	Queue         *uint32 `protobuf:"varint,3,opt,name=queue,proto3,oneof" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Busy) Reset() {
+	*x = Busy{}
+	mi := &file_policy_v1_policy_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Busy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Busy) ProtoMessage() {}
+
+func (x *Busy) ProtoReflect() protoreflect.Message {
+	mi := &file_policy_v1_policy_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Busy.ProtoReflect.Descriptor instead.
+func (*Busy) Descriptor() ([]byte, []int) {
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Busy) GetDecodeShare() float64 {
+	if x != nil && x.DecodeShare != nil {
+		return *x.DecodeShare
+	}
+	return 0
+}
+
+func (x *Busy) GetPrefillTokens() uint32 {
+	if x != nil && x.PrefillTokens != nil {
+		return *x.PrefillTokens
+	}
+	return 0
+}
+
+func (x *Busy) GetQueue() uint32 {
+	if x != nil && x.Queue != nil {
+		return *x.Queue
+	}
+	return 0
+}
+
+// Split: when a prompt is prefilled by one worker for another, where there are both kinds.
+type Split struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tokens that the decode worker lacks, at least; default 512.
+	MinTokens *uint32 `protobuf:"varint,1,opt,name=min_tokens,json=minTokens,proto3,oneof" json:"min_tokens,omitempty"`
+	// The share of the prompt that it holds, below which it is; default 0.9.
+	CachedShare   *float64 `protobuf:"fixed64,2,opt,name=cached_share,json=cachedShare,proto3,oneof" json:"cached_share,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Split) Reset() {
+	*x = Split{}
+	mi := &file_policy_v1_policy_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Split) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Split) ProtoMessage() {}
+
+func (x *Split) ProtoReflect() protoreflect.Message {
+	mi := &file_policy_v1_policy_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Split.ProtoReflect.Descriptor instead.
+func (*Split) Descriptor() ([]byte, []int) {
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Split) GetMinTokens() uint32 {
+	if x != nil && x.MinTokens != nil {
+		return *x.MinTokens
+	}
+	return 0
+}
+
+func (x *Split) GetCachedShare() float64 {
+	if x != nil && x.CachedShare != nil {
+		return *x.CachedShare
+	}
+	return 0
+}
+
 type Team struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Models that its keys may use: names, or a prefix with a final *.
-	Models        []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
-	Limits        []*Limit `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
+	Models []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
+	Limits []*Limit `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
+	// For all its keys: see Key.
+	Sheddable     bool `protobuf:"varint,4,opt,name=sheddable,proto3" json:"sheddable,omitempty"`
+	Explain       bool `protobuf:"varint,5,opt,name=explain,proto3" json:"explain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Team) Reset() {
 	*x = Team{}
-	mi := &file_policy_v1_policy_proto_msgTypes[10]
+	mi := &file_policy_v1_policy_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1084,7 @@ func (x *Team) String() string {
 func (*Team) ProtoMessage() {}
 
 func (x *Team) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[10]
+	mi := &file_policy_v1_policy_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1097,7 @@ func (x *Team) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Team.ProtoReflect.Descriptor instead.
 func (*Team) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{10}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Team) GetName() string {
@@ -886,6 +1121,20 @@ func (x *Team) GetLimits() []*Limit {
 	return nil
 }
 
+func (x *Team) GetSheddable() bool {
+	if x != nil {
+		return x.Sheddable
+	}
+	return false
+}
+
+func (x *Team) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
+}
+
 // KeyShard holds the keys whose SHA-256 begins with its 12-bit number.
 type KeyShard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -897,7 +1146,7 @@ type KeyShard struct {
 
 func (x *KeyShard) Reset() {
 	*x = KeyShard{}
-	mi := &file_policy_v1_policy_proto_msgTypes[11]
+	mi := &file_policy_v1_policy_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +1158,7 @@ func (x *KeyShard) String() string {
 func (*KeyShard) ProtoMessage() {}
 
 func (x *KeyShard) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[11]
+	mi := &file_policy_v1_policy_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1171,7 @@ func (x *KeyShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyShard.ProtoReflect.Descriptor instead.
 func (*KeyShard) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{11}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KeyShard) GetNumber() uint32 {
@@ -954,14 +1203,18 @@ type Key struct {
 	// Networks from which it may be used, in CIDR notation or as an address; empty: all.
 	Networks []string `protobuf:"bytes,8,rep,name=networks,proto3" json:"networks,omitempty"`
 	// For records; nothing is decided by them.
-	Labels        map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Refused first, with 429, when all workers are busy.
+	Sheddable bool `protobuf:"varint,10,opt,name=sheddable,proto3" json:"sheddable,omitempty"`
+	// May ask how its worker was chosen.
+	Explain       bool `protobuf:"varint,11,opt,name=explain,proto3" json:"explain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_policy_v1_policy_proto_msgTypes[12]
+	mi := &file_policy_v1_policy_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1226,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[12]
+	mi := &file_policy_v1_policy_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1239,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{12}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Key) GetId() string {
@@ -1052,6 +1305,20 @@ func (x *Key) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Key) GetSheddable() bool {
+	if x != nil {
+		return x.Sheddable
+	}
+	return false
+}
+
+func (x *Key) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
+}
+
 // Issuer signs JWTs that stand for keys.
 type Issuer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1080,7 +1347,7 @@ type Issuer struct {
 
 func (x *Issuer) Reset() {
 	*x = Issuer{}
-	mi := &file_policy_v1_policy_proto_msgTypes[13]
+	mi := &file_policy_v1_policy_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1359,7 @@ func (x *Issuer) String() string {
 func (*Issuer) ProtoMessage() {}
 
 func (x *Issuer) ProtoReflect() protoreflect.Message {
-	mi := &file_policy_v1_policy_proto_msgTypes[13]
+	mi := &file_policy_v1_policy_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1372,7 @@ func (x *Issuer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Issuer.ProtoReflect.Descriptor instead.
 func (*Issuer) Descriptor() ([]byte, []int) {
-	return file_policy_v1_policy_proto_rawDescGZIP(), []int{13}
+	return file_policy_v1_policy_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Issuer) GetName() string {
@@ -1248,25 +1515,57 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"\bEndpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fallow_fields\x18\x02 \x03(\tR\vallowFields\x126\n" +
-	"\arouting\x18\x03 \x01(\v2\x1c.spokegate.policy.v1.RoutingR\arouting\"\xeb\x01\n" +
+	"\arouting\x18\x03 \x01(\v2\x1c.spokegate.policy.v1.RoutingR\arouting\"\xb5\x04\n" +
 	"\aRouting\x12*\n" +
 	"\x0eoverlap_weight\x18\x01 \x01(\x01H\x00R\roverlapWeight\x88\x01\x01\x12%\n" +
 	"\vtemperature\x18\x02 \x01(\x01H\x01R\vtemperature\x88\x01\x01\x12$\n" +
 	"\vblock_bytes\x18\x03 \x01(\rH\x02R\n" +
 	"blockBytes\x88\x01\x01\x12$\n" +
 	"\vmiss_weight\x18\x04 \x01(\x01H\x03R\n" +
-	"missWeight\x88\x01\x01B\x11\n" +
+	"missWeight\x88\x01\x01\x120\n" +
+	"\x05tiers\x18\x05 \x01(\v2\x1a.spokegate.policy.v1.TiersR\x05tiers\x12(\n" +
+	"\ractive_weight\x18\x06 \x01(\x01H\x04R\factiveWeight\x88\x01\x01\x12&\n" +
+	"\fcredit_decay\x18\a \x01(\x01H\x05R\vcreditDecay\x88\x01\x01\x12,\n" +
+	"\x0faffinity_weight\x18\b \x01(\x01H\x06R\x0eaffinityWeight\x88\x01\x01\x12-\n" +
+	"\x04busy\x18\t \x01(\v2\x19.spokegate.policy.v1.BusyR\x04busy\x120\n" +
+	"\x05split\x18\n" +
+	" \x01(\v2\x1a.spokegate.policy.v1.SplitR\x05splitB\x11\n" +
 	"\x0f_overlap_weightB\x0e\n" +
 	"\f_temperatureB\x0e\n" +
 	"\f_block_bytesB\x0e\n" +
-	"\f_miss_weight\"f\n" +
+	"\f_miss_weightB\x10\n" +
+	"\x0e_active_weightB\x0f\n" +
+	"\r_credit_decayB\x12\n" +
+	"\x10_affinity_weight\"s\n" +
+	"\x05Tiers\x12\x17\n" +
+	"\x04host\x18\x01 \x01(\x01H\x00R\x04host\x88\x01\x01\x12\x17\n" +
+	"\x04disk\x18\x02 \x01(\x01H\x01R\x04disk\x88\x01\x01\x12\x1b\n" +
+	"\x06shared\x18\x03 \x01(\x01H\x02R\x06shared\x88\x01\x01B\a\n" +
+	"\x05_hostB\a\n" +
+	"\x05_diskB\t\n" +
+	"\a_shared\"\xa3\x01\n" +
+	"\x04Busy\x12&\n" +
+	"\fdecode_share\x18\x01 \x01(\x01H\x00R\vdecodeShare\x88\x01\x01\x12*\n" +
+	"\x0eprefill_tokens\x18\x02 \x01(\rH\x01R\rprefillTokens\x88\x01\x01\x12\x19\n" +
+	"\x05queue\x18\x03 \x01(\rH\x02R\x05queue\x88\x01\x01B\x0f\n" +
+	"\r_decode_shareB\x11\n" +
+	"\x0f_prefill_tokensB\b\n" +
+	"\x06_queue\"s\n" +
+	"\x05Split\x12\"\n" +
+	"\n" +
+	"min_tokens\x18\x01 \x01(\rH\x00R\tminTokens\x88\x01\x01\x12&\n" +
+	"\fcached_share\x18\x02 \x01(\x01H\x01R\vcachedShare\x88\x01\x01B\r\n" +
+	"\v_min_tokensB\x0f\n" +
+	"\r_cached_share\"\x9e\x01\n" +
 	"\x04Team\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06models\x18\x02 \x03(\tR\x06models\x122\n" +
-	"\x06limits\x18\x03 \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\"P\n" +
+	"\x06limits\x18\x03 \x03(\v2\x1a.spokegate.policy.v1.LimitR\x06limits\x12\x1c\n" +
+	"\tsheddable\x18\x04 \x01(\bR\tsheddable\x12\x18\n" +
+	"\aexplain\x18\x05 \x01(\bR\aexplain\"P\n" +
 	"\bKeyShard\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12,\n" +
-	"\x04keys\x18\x02 \x03(\v2\x18.spokegate.policy.v1.KeyR\x04keys\"\xf7\x02\n" +
+	"\x04keys\x18\x02 \x03(\v2\x18.spokegate.policy.v1.KeyR\x04keys\"\xaf\x03\n" +
 	"\x03Key\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04team\x18\x02 \x01(\tR\x04team\x12\x16\n" +
@@ -1277,7 +1576,10 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1a\n" +
 	"\bnetworks\x18\b \x03(\tR\bnetworks\x12<\n" +
-	"\x06labels\x18\t \x03(\v2$.spokegate.policy.v1.Key.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\t \x03(\v2$.spokegate.policy.v1.Key.LabelsEntryR\x06labels\x12\x1c\n" +
+	"\tsheddable\x18\n" +
+	" \x01(\bR\tsheddable\x12\x18\n" +
+	"\aexplain\x18\v \x01(\bR\aexplain\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x02\n" +
@@ -1312,7 +1614,7 @@ func file_policy_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_policy_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_policy_v1_policy_proto_goTypes = []any{
 	(OnRevoke)(0),                 // 0: spokegate.policy.v1.OnRevoke
 	(*Revision)(nil),              // 1: spokegate.policy.v1.Revision
@@ -1325,22 +1627,25 @@ var file_policy_v1_policy_proto_goTypes = []any{
 	(*Target)(nil),                // 8: spokegate.policy.v1.Target
 	(*Endpoint)(nil),              // 9: spokegate.policy.v1.Endpoint
 	(*Routing)(nil),               // 10: spokegate.policy.v1.Routing
-	(*Team)(nil),                  // 11: spokegate.policy.v1.Team
-	(*KeyShard)(nil),              // 12: spokegate.policy.v1.KeyShard
-	(*Key)(nil),                   // 13: spokegate.policy.v1.Key
-	(*Issuer)(nil),                // 14: spokegate.policy.v1.Issuer
-	nil,                           // 15: spokegate.policy.v1.Key.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*Tiers)(nil),                 // 11: spokegate.policy.v1.Tiers
+	(*Busy)(nil),                  // 12: spokegate.policy.v1.Busy
+	(*Split)(nil),                 // 13: spokegate.policy.v1.Split
+	(*Team)(nil),                  // 14: spokegate.policy.v1.Team
+	(*KeyShard)(nil),              // 15: spokegate.policy.v1.KeyShard
+	(*Key)(nil),                   // 16: spokegate.policy.v1.Key
+	(*Issuer)(nil),                // 17: spokegate.policy.v1.Issuer
+	nil,                           // 18: spokegate.policy.v1.Key.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_policy_v1_policy_proto_depIdxs = []int32{
-	16, // 0: spokegate.policy.v1.Revision.made_at:type_name -> google.protobuf.Timestamp
+	19, // 0: spokegate.policy.v1.Revision.made_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: spokegate.policy.v1.Set.revision:type_name -> spokegate.policy.v1.Revision
 	4,  // 2: spokegate.policy.v1.Set.platform:type_name -> spokegate.policy.v1.Platform
 	6,  // 3: spokegate.policy.v1.Set.models:type_name -> spokegate.policy.v1.Model
 	9,  // 4: spokegate.policy.v1.Set.endpoints:type_name -> spokegate.policy.v1.Endpoint
-	11, // 5: spokegate.policy.v1.Set.teams:type_name -> spokegate.policy.v1.Team
-	12, // 6: spokegate.policy.v1.Set.keys:type_name -> spokegate.policy.v1.KeyShard
-	14, // 7: spokegate.policy.v1.Set.issuers:type_name -> spokegate.policy.v1.Issuer
+	14, // 5: spokegate.policy.v1.Set.teams:type_name -> spokegate.policy.v1.Team
+	15, // 6: spokegate.policy.v1.Set.keys:type_name -> spokegate.policy.v1.KeyShard
+	17, // 7: spokegate.policy.v1.Set.issuers:type_name -> spokegate.policy.v1.Issuer
 	3,  // 8: spokegate.policy.v1.Platform.limits:type_name -> spokegate.policy.v1.Limit
 	5,  // 9: spokegate.policy.v1.Platform.tokens:type_name -> spokegate.policy.v1.Tokens
 	0,  // 10: spokegate.policy.v1.Platform.on_revoke:type_name -> spokegate.policy.v1.OnRevoke
@@ -1349,17 +1654,20 @@ var file_policy_v1_policy_proto_depIdxs = []int32{
 	5,  // 13: spokegate.policy.v1.Model.tokens:type_name -> spokegate.policy.v1.Tokens
 	7,  // 14: spokegate.policy.v1.Model.price:type_name -> spokegate.policy.v1.Price
 	10, // 15: spokegate.policy.v1.Endpoint.routing:type_name -> spokegate.policy.v1.Routing
-	3,  // 16: spokegate.policy.v1.Team.limits:type_name -> spokegate.policy.v1.Limit
-	13, // 17: spokegate.policy.v1.KeyShard.keys:type_name -> spokegate.policy.v1.Key
-	3,  // 18: spokegate.policy.v1.Key.limits:type_name -> spokegate.policy.v1.Limit
-	16, // 19: spokegate.policy.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	15, // 20: spokegate.policy.v1.Key.labels:type_name -> spokegate.policy.v1.Key.LabelsEntry
-	3,  // 21: spokegate.policy.v1.Issuer.limits:type_name -> spokegate.policy.v1.Limit
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	11, // 16: spokegate.policy.v1.Routing.tiers:type_name -> spokegate.policy.v1.Tiers
+	12, // 17: spokegate.policy.v1.Routing.busy:type_name -> spokegate.policy.v1.Busy
+	13, // 18: spokegate.policy.v1.Routing.split:type_name -> spokegate.policy.v1.Split
+	3,  // 19: spokegate.policy.v1.Team.limits:type_name -> spokegate.policy.v1.Limit
+	16, // 20: spokegate.policy.v1.KeyShard.keys:type_name -> spokegate.policy.v1.Key
+	3,  // 21: spokegate.policy.v1.Key.limits:type_name -> spokegate.policy.v1.Limit
+	19, // 22: spokegate.policy.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 23: spokegate.policy.v1.Key.labels:type_name -> spokegate.policy.v1.Key.LabelsEntry
+	3,  // 24: spokegate.policy.v1.Issuer.limits:type_name -> spokegate.policy.v1.Limit
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_policy_v1_policy_proto_init() }
@@ -1372,13 +1680,16 @@ func file_policy_v1_policy_proto_init() {
 	file_policy_v1_policy_proto_msgTypes[6].OneofWrappers = []any{}
 	file_policy_v1_policy_proto_msgTypes[7].OneofWrappers = []any{}
 	file_policy_v1_policy_proto_msgTypes[9].OneofWrappers = []any{}
+	file_policy_v1_policy_proto_msgTypes[10].OneofWrappers = []any{}
+	file_policy_v1_policy_proto_msgTypes[11].OneofWrappers = []any{}
+	file_policy_v1_policy_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policy_v1_policy_proto_rawDesc), len(file_policy_v1_policy_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
