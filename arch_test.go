@@ -21,7 +21,7 @@ var layers = []string{
 	"replay", // traces through the router, over simulated workers
 	"extauthz", "extproc", "epp", "worker",
 	"worker/kv", // what an engine holds, from its events to pickers; knows no engine's process
-	"hub", // what the policy is made of; hub/api speaks for it
+	"hub",       // what the policy is made of; hub/api speaks for it
 	"hub/store",
 	"xds",
 	"envoy",
