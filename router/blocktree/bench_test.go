@@ -57,8 +57,8 @@ func BenchmarkFind(b *testing.B) {
 		b.ReportAllocs()
 		var w Walk
 		for b.Loop() {
-			if found := w.Find(t, 0, prompt); len(found) != 1000 {
-				b.Fatal(len(found))
+			if w.Find(t, 0, prompt); len(w.found) != 1000 {
+				b.Fatal(len(w.found))
 			}
 		}
 	})

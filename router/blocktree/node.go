@@ -5,6 +5,7 @@ import "slices"
 // node is a run of blocks, each the parent of the next.
 type node struct {
 	pieces  []piece
+	proven  proven
 	holders []holder      // by worker and tier
 	lengths []lengthCount // of the first pieces of the children
 	root    uint64        // of a root only, which has no pieces
@@ -68,6 +69,8 @@ func (t *Tree) split(lower, k uint32) uint32 {
 	u, l := &t.nodes[upper], &t.nodes[lower]
 	u.pieces, l.pieces = slices.Clone(l.pieces[:k]), slices.Clone(l.pieces[k:])
 	u.holders, l.holders = splitHolders(l.holders, k)
+	u.proven.from(&l.proven, int(k)/t.stretch)
+	l.proven.cut(0) // they begin elsewhere now
 	l.parent, l.start = upper, l.start+k
 	t.edges[edge{u.parent, u.pieces[0]}] = upper // in the place of lower
 	t.attach(lower)
@@ -133,6 +136,7 @@ func (t *Tree) bury(id uint32) {
 	p.count(uint32(n.pieces[0].length()), -1)
 	t.blocks -= len(n.pieces)
 	n.pieces = nil
+	n.proven.cut(0)
 }
 
 // trimMost is how many holders are looked through for the last block that is held. Nodes that more hold keep what nobody
@@ -151,6 +155,7 @@ func (t *Tree) trim(id uint32) {
 	}
 	t.blocks -= len(n.pieces) - int(most)
 	n.pieces = n.pieces[:most]
+	n.proven.cut(int(most) / t.stretch)
 	if cap(n.pieces) > 2*len(n.pieces)+16 {
 		n.pieces = slices.Clone(n.pieces)
 	}

@@ -70,6 +70,7 @@ func TestAgainstTheDumbTree(t *testing.T) {
 	for run := range uint64(60) {
 		r := rand.New(rand.NewPCG(run, 1))
 		tree, d := New(seed, 1000), &dumb{workers: []map[uint32]*entry{{}, {}, {}}}
+		tree.stretch = 2 + int(run/2%3) // short, as these prompts are
 		letters := []string{"a", "ab"}[run%2]
 		var w Walk
 		for step := range 400 {
@@ -79,7 +80,10 @@ func TestAgainstTheDumbTree(t *testing.T) {
 				continue
 			}
 			root, prompt := uint64(r.IntN(2)), word(r, letters, 14)
-			got := slices.Clone(w.Find(tree, root, []byte(prompt)))
+			got := all(&w, tree, root, prompt)
+			if again := all(&w, tree, root, prompt); !slices.Equal(got, again) {
+				t.Fatalf("run %d, step %d, prompt %q: %v, and then %v", run, step, prompt, got, again)
+			}
 			sorted := cmpopts.SortSlices(func(a, b Held) bool { return a.Worker < b.Worker })
 			if diff := cmp.Diff(d.find(root, prompt), got, sorted, cmpopts.EquateEmpty(), ties); diff != "" {
 				t.Fatalf("run %d, step %d, prompt %q: %s", run, step, prompt, diff)
@@ -93,6 +97,17 @@ func TestAgainstTheDumbTree(t *testing.T) {
 			t.Fatalf("run %d: %d blocks, %d held, %d of %d nodes free, %d edges, %d roots are left", run, blocks, held, len(tree.free), len(tree.nodes)-1, len(tree.edges), len(tree.roots))
 		}
 	}
+}
+
+// all that a walk finds.
+func all(w *Walk, t *Tree, root uint64, prompt string) (found []Held) {
+	w.Find(t, root, []byte(prompt))
+	for worker := range t.slots {
+		if h := w.Of(worker); h.Blocks > 0 {
+			found = append(found, h)
+		}
+	}
+	return found
 }
 
 // ties: paths of equal length may lie in different tiers, and either may be told.

@@ -2,8 +2,6 @@ package blocktree
 
 import (
 	"errors"
-
-	"github.com/zeebo/xxh3"
 )
 
 // Tier is where a worker keeps a block: the best first.
@@ -62,8 +60,9 @@ func (p piece) length() int { return int(p >> hashBits) }
 
 // Tree of one endpoint. The zero value is of no use: see New.
 type Tree struct {
-	seed    uint64
+	hasher  hasher
 	maxKeys uint32
+	stretch int    // pieces that are compared at once
 	nodes   []node // by number; 0 is none
 	free    []uint32
 	edges   map[edge]uint32
@@ -99,7 +98,7 @@ const (
 // New makes an empty tree. seed is that of the blocks' hashes; maxKeys bounds the keys, and so the blocks, of a worker.
 func New(seed uint64, maxKeys int) *Tree {
 	return &Tree{
-		seed: seed, maxKeys: uint32(min(max(maxKeys, 1), depthMask)), nodes: make([]node, 1),
+		hasher: newHasher(seed), stretch: stretch, maxKeys: uint32(min(max(maxKeys, 1), depthMask)), nodes: make([]node, 1),
 		edges: map[edge]uint32{}, roots: map[uint64]uint32{},
 	}
 }
@@ -286,4 +285,4 @@ func (t *Tree) root(name uint64) uint32 {
 }
 
 // hash is the piece that bytes would be.
-func (t *Tree) hash(b []byte) piece { return pieceOf(uint32(len(b)), xxh3.HashSeed(b, t.seed)) }
+func (t *Tree) hash(b []byte) piece { return pieceOf(uint32(len(b)), t.hasher.sum(b)) }

@@ -14,90 +14,107 @@ type Held struct {
 type Walk struct {
 	tree   *Tree
 	prompt []byte
-	best   []int32 // by worker: one more than its place in found
-	found  []Held
-	ends   []int    // of the pieces of the present node: where they end in the prompt
-	paths  [][]Held // by depth of nodes: those that hold all up to there
+	best   []uint32 // by worker: one more than its place in found
+	found  []path
+	ends   []uint32 // of the pieces of the present node: where they end in the prompt
+	paths  [][]path // by depth of nodes: those that hold all up to there
 }
 
-// Find gives the workers that hold at least the first block of a prompt, each with the most that it holds, in no order. The
-// result is valid until the next Find or Reset.
-func (w *Walk) Find(t *Tree, root uint64, prompt []byte) []Held {
+// path is a Held, smaller: where all workers hold the same system prompt there are as many of them as workers.
+type path struct {
+	worker, blocks uint32
+	in             [tiers]uint32
+}
+
+func (p *path) bytes() (n uint32) {
+	for _, b := range p.in {
+		n += b
+	}
+	return n
+}
+
+// Find looks for the workers that hold at least the first block of a prompt, each with the most that it holds. What it finds
+// can be asked for until the next Find or Reset.
+func (w *Walk) Find(t *Tree, root uint64, prompt []byte) {
 	w.Reset()
 	w.tree, w.prompt = t, prompt
 	if len(w.best) < len(t.slots) {
-		w.best = make([]int32, len(t.slots))
+		w.best = make([]uint32, len(t.slots))
 	}
 	if from := t.roots[root]; from != 0 {
 		w.children(from, 0, 0, nil)
 	}
 	w.tree, w.prompt = nil, nil
-	return w.found
 }
 
 // Of is what one worker holds, by the last Find.
 func (w *Walk) Of(worker int) Held {
-	if worker >= len(w.best) || w.best[worker] == 0 {
-		return Held{Worker: worker}
+	h := Held{Worker: worker}
+	if worker < len(w.best) && w.best[worker] != 0 {
+		f := &w.found[w.best[worker]-1]
+		h.Blocks = int(f.blocks)
+		for tier, n := range f.in {
+			h.In[tier] = int(n)
+			h.Bytes += int(n)
+		}
 	}
-	return w.found[w.best[worker]-1]
+	return h
 }
 
 // Reset forgets the last Find.
 func (w *Walk) Reset() {
-	for _, h := range w.found {
-		w.best[h.Worker] = 0
-	}
+	clear(w.best)
 	w.found = w.found[:0]
 }
 
 // children follows all children of a node that fit the prompt behind at. More than one does only where two sequences of
 // tokens are the same text.
-func (w *Walk) children(n uint32, level, at int, path []Held) {
+func (w *Walk) children(n uint32, level int, at uint32, above []path) {
 	rest := w.prompt[at:]
 	for _, l := range w.tree.nodes[n].lengths {
 		if int(l.length) > len(rest) {
 			continue
 		}
 		if child := w.tree.edges[edge{n, w.tree.hash(rest[:l.length])}]; child != 0 {
-			w.node(child, level, at, path)
+			w.node(child, level, at, above)
 		}
 	}
 }
 
-// node follows a node whose first piece fits. path are those that hold all before it; at level 0 nobody needs to.
-func (w *Walk) node(id uint32, level, at int, path []Held) {
+// node follows a node whose first piece fits. above are those that hold all before it; at level 0 nobody needs to.
+func (w *Walk) node(id uint32, level int, at uint32, above []path) {
 	n := &w.tree.nodes[id]
-	ends := w.match(n.pieces, at)
+	ends := w.match(n, at)
 	for len(w.paths) <= level {
 		w.paths = append(w.paths, nil)
 	}
+	further := len(ends) == len(n.pieces) && len(n.lengths) > 0
 	next := w.paths[level][:0]
-	holders := n.holders
-	for len(holders) > 0 {
+	for holders := n.holders; len(holders) > 0; {
 		worker, of := holders[0].worker, 1
 		for of < len(holders) && holders[of].worker == worker {
 			of++
 		}
-		h, follows := Held{Worker: int(worker)}, true
+		p := path{worker: worker}
 		if level > 0 {
-			for len(path) > 0 && path[0].Worker < int(worker) {
-				path = path[1:]
+			for len(above) > 0 && above[0].worker < worker {
+				above = above[1:]
 			}
-			if follows = len(path) > 0 && path[0].Worker == int(worker); follows {
-				h = path[0]
+			if len(above) == 0 {
+				break
 			}
+			p = above[0]
 		}
-		if follows {
-			if h.add(holders[:of], ends, at) == len(n.pieces) {
-				next = append(next, h)
+		if p.worker == worker {
+			if p.add(holders[:of], ends, at) == len(n.pieces) && further {
+				next = append(next, p)
 			}
-			w.note(h)
+			w.note(&p)
 		}
 		holders = holders[of:]
 	}
 	w.paths[level] = next
-	if len(ends) == len(n.pieces) && len(next) > 0 {
+	if len(next) > 0 {
 		end := at
 		if len(ends) > 0 {
 			end = ends[len(ends)-1]
@@ -106,66 +123,50 @@ func (w *Walk) node(id uint32, level, at int, path []Held) {
 	}
 }
 
-// match says where the leading pieces that fit the prompt behind at end.
-func (w *Walk) match(pieces []piece, at int) []int {
-	ends := w.ends[:0]
-	for _, p := range pieces {
-		end := at + p.length()
-		if end > len(w.prompt) || w.tree.hash(w.prompt[at:end]) != p {
-			break
-		}
-		ends = append(ends, end)
-		at = end
-	}
-	w.ends = ends
-	return ends
-}
-
 // add counts the leading pieces that a worker holds of a node, in whichever tier, and says how many. The tiers are sorted,
 // the best first.
-func (h *Held) add(tiers []holder, ends []int, at int) int {
+func (p *path) add(tiers []holder, ends []uint32, at uint32) int {
 	for i := range tiers {
 		if tiers[i].odd != nil {
-			return h.addOdd(tiers, ends, at)
+			return p.addOdd(tiers, ends, at)
 		}
 	}
 	n := 0
 	for i := range tiers {
 		if m := min(int(tiers[i].extent), len(ends)); m > n {
-			h.count(tiers[i].tier, m-n, ends[m-1]-at)
+			p.blocks += uint32(m - n)
+			p.in[tiers[i].tier] += ends[m-1] - at
 			n, at = m, ends[m-1]
 		}
 	}
 	return n
 }
 
-func (h *Held) addOdd(tiers []holder, ends []int, at int) int {
+func (p *path) addOdd(tiers []holder, ends []uint32, at uint32) int {
 	for n := range ends {
 		best := slices.IndexFunc(tiers, func(t holder) bool { return t.has(uint32(n)) })
 		if best < 0 {
 			return n
 		}
-		h.count(tiers[best].tier, 1, ends[n]-at)
+		p.blocks++
+		p.in[tiers[best].tier] += ends[n] - at
 		at = ends[n]
 	}
 	return len(ends)
 }
 
-func (h *Held) count(in Tier, blocks, bytes int) {
-	h.Blocks += blocks
-	h.Bytes += bytes
-	h.In[in] += bytes
-}
-
 // note keeps the most that was found for a worker.
-func (w *Walk) note(h Held) {
-	i := w.best[h.Worker]
-	switch {
-	case h.Blocks == 0:
-	case i == 0:
-		w.found = append(w.found, h)
-		w.best[h.Worker] = int32(len(w.found))
-	case h.Bytes > w.found[i-1].Bytes || h.Bytes == w.found[i-1].Bytes && h.Blocks > w.found[i-1].Blocks:
-		w.found[i-1] = h
+func (w *Walk) note(p *path) {
+	if p.blocks == 0 {
+		return
+	}
+	i := w.best[p.worker]
+	if i == 0 {
+		w.found = append(w.found, *p)
+		w.best[p.worker] = uint32(len(w.found))
+		return
+	}
+	if f := &w.found[i-1]; p.bytes() > f.bytes() || p.bytes() == f.bytes() && p.blocks > f.blocks {
+		*f = *p
 	}
 }
