@@ -3,6 +3,7 @@ package epp
 import (
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -19,21 +20,26 @@ type Flights interface {
 	Book(admission string, b flight.Booking) bool
 }
 
-// Server speaks the Endpoint Picker Protocol in full duplex.
+// Server speaks the Endpoint Picker Protocol. It keeps a request's state by its stream and by nothing that a client sends.
 type Server struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	// Picker answers; required.
 	Picker *Picker
 	// Endpoint that this picker serves; empty: the endpoint that the door's admission wrote into the headers.
 	Endpoint string
-	// Flights of our own door; nil behind other gateways.
+	// Flights of our own door; nil behind other gateways. Its Envoy is told, too, how many workers it may try.
 	Flights Flights
 	// RefuseTrailers answers requests with trailers by 400. An Envoy whose route retries sends the body of such a request
 	// twice after a full-duplex filter (envoy issue 45470): better a clear no than a doubled prompt.
 	RefuseTrailers bool
 	// BodyLimit in bytes: a longer request is refused with 413, since nothing else bounds what a stream holds.
 	BodyLimit int64
+	// HeldLimit bounds, in bytes, what all streams together hold of requests that are not whole yet, or not given back: what goes
+	// beyond is refused with 503. So many slow uploads cannot exhaust the process. 0: no bound.
+	HeldLimit int64
 	Now       func() time.Time
+
+	held atomic.Int64
 }
 
 // Process serves one request. A booking that no flight took ends with it.
@@ -48,10 +54,23 @@ func (s *Server) Process(rpc extprocv3.ExternalProcessor_ProcessServer) error {
 		if err != nil {
 			return err
 		}
+		if req.GetObservabilityMode() {
+			return nil // who only lets us watch follows no pick, so none is made; this says that no more need be sent
+		}
 		for _, resp := range st.take(req) {
 			if err := rpc.Send(resp); err != nil {
 				return err
 			}
 		}
+		st.sent()
 	}
+}
+
+// hold asks for room for more bytes of bodies.
+func (s *Server) hold(n int64) bool {
+	if s.held.Add(n) > s.HeldLimit && s.HeldLimit > 0 {
+		s.held.Add(-n)
+		return false
+	}
+	return true
 }

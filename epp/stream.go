@@ -17,73 +17,115 @@ import (
 
 // stream is one request in the protocol: messages in, answers out, no I/O.
 //
-// In full duplex nothing goes on until we answer, and nothing times out: every phase must be answered exactly once.
-// Headers are answered only when the body is whole, since the pick depends on it; then the body, and then trailers.
+// In full duplex, which the protocol demands, nothing goes on until we answer, and nothing times out: every phase must be
+// answered exactly once. Headers are answered only when the body is whole, since the pick depends on it; then the body, and
+// then trailers. The other modes of ext_proc are served as well as they let us: see manner.
 type stream struct {
 	server  *Server
-	traced  context.Context   // holds the span in which the gateway calls, if there is one
+	traced  context.Context // holds the span in which the gateway calls, if there is one
+	manner  manner
 	headers map[string]string // of the request, the few that matter
 	subset  []string
 	body    []byte
+	kept    int64 // of the body, in Server.held
 	picked  bool
+	refused bool
 	booking flight.Booking // held here, because no flight took it
+	answer  answer
 }
 
 // take answers one message.
 func (st *stream) take(req *extprocv3.ProcessingRequest) []*extprocv3.ProcessingResponse {
+	if st.refused {
+		return nil // the gateway sent this before it heard
+	}
+	if c := req.GetProtocolConfig(); c != nil { // with the first message
+		st.manner = mannerOf(c)
+	}
 	switch r := req.GetRequest().(type) {
 	case *extprocv3.ProcessingRequest_RequestHeaders:
 		return st.requestHeaders(r.RequestHeaders, req.GetMetadataContext())
 	case *extprocv3.ProcessingRequest_RequestBody:
 		return st.requestBody(r.RequestBody)
 	case *extprocv3.ProcessingRequest_RequestTrailers:
-		if st.server.RefuseTrailers {
-			return immediate(openai.InvalidBody("", "request trailers are not supported"), st.op())
-		}
-		return st.pick(endTrailers)
+		return st.requestTrailers()
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		st.served(req.GetMetadataContext())
-		return []*extprocv3.ProcessingResponse{{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
-			ResponseHeaders: &extprocv3.HeadersResponse{}}}}
+		st.responseHeaders(r.ResponseHeaders)
+		return one(passResponseHeaders())
 	case *extprocv3.ProcessingRequest_ResponseBody:
-		if st.booking != nil && len(r.ResponseBody.GetBody()) > 0 {
-			st.booking.FirstByte()
+		st.responseBody(r.ResponseBody)
+		if st.manner.responses == wholly {
+			return responseChunks(r.ResponseBody.GetBody(), r.ResponseBody.GetEndOfStream())
 		}
-		return []*extprocv3.ProcessingResponse{responseChunk(r.ResponseBody.GetBody(), r.ResponseBody.GetEndOfStream())}
+		return one(passResponseBody())
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		return []*extprocv3.ProcessingResponse{{Response: &extprocv3.ProcessingResponse_ResponseTrailers{
-			ResponseTrailers: &extprocv3.TrailersResponse{}}}}
+		st.answered(true)
+		return one(passResponseTrailers())
 	}
 	return nil
 }
 
+// keptHeaders are those of a request that matter here.
+var keptHeaders = map[string]bool{":path": true, "content-encoding": true, envoy.RequestIDHeader: true, envoy.EndpointHeader: true}
+
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) []*extprocv3.ProcessingResponse {
 	st.headers = map[string]string{}
 	for _, v := range h.GetHeaders().GetHeaders() {
-		switch k := v.GetKey(); k {
-		case ":path", ":method", "content-encoding", envoy.RequestIDHeader, envoy.EndpointHeader:
-			st.headers[k] = envoy.HeaderValue(v)
+		if keptHeaders[v.GetKey()] {
+			st.headers[v.GetKey()] = envoy.HeaderValue(v)
 		}
 	}
 	st.subset = subset(md)
-	if h.GetEndOfStream() {
-		return st.pick(endHeaders)
+	switch {
+	case st.manner.requests == strange || st.manner.responses == strange:
+		return st.refuse(openai.Unavailable("the gateway hands over bodies in a way that the picker does not know", 0))
+	case h.GetEndOfStream() || st.manner.requests == unseen:
+		return st.pick(func(c chosen) []*extprocv3.ProcessingResponse { return one(c.onHeaders()) })
+	case st.manner.requests == atOnce:
+		return one(passRequestHeaders())
 	}
 	return nil
 }
 
 func (st *stream) requestBody(b *extprocv3.HttpBody) []*extprocv3.ProcessingResponse {
-	if st.picked {
+	switch {
+	case st.picked && st.manner.requests == wholly:
 		return nil // a second end of stream: the body was answered whole
+	case st.picked:
+		return one(passRequestBody())
+	case int64(len(st.body)+len(b.GetBody())) > st.server.BodyLimit:
+		return st.refuse(openai.BodyTooLarge(st.server.BodyLimit))
+	case !st.server.hold(int64(len(b.GetBody()))):
+		return st.refuse(openai.Overloaded("too many requests are being read", time.Second))
 	}
-	if int64(len(st.body)+len(b.GetBody())) > st.server.BodyLimit {
-		return immediate(openai.BodyTooLarge(st.server.BodyLimit), st.op())
+	st.kept += int64(len(b.GetBody()))
+	if st.manner.requests == atOnce {
+		st.body = b.GetBody()
+		return st.pick(func(c chosen) []*extprocv3.ProcessingResponse { return one(c.onBody()) })
 	}
 	st.body = append(st.body, b.GetBody()...)
 	if b.GetEndOfStream() {
-		return st.pick(endBody)
+		return st.pick(func(c chosen) []*extprocv3.ProcessingResponse {
+			return append(one(c.onHeaders()), requestChunks(st.body, true)...)
+		})
 	}
 	return nil
+}
+
+func (st *stream) requestTrailers() []*extprocv3.ProcessingResponse {
+	switch {
+	case st.picked:
+		return one(passRequestTrailers())
+	case st.server.RefuseTrailers:
+		return st.refuse(openai.InvalidBody("", "request trailers are not supported"))
+	}
+	return st.pick(func(c chosen) []*extprocv3.ProcessingResponse {
+		if st.manner.requests == atOnce { // there was no body to put it on
+			return one(c.onTrailers())
+		}
+		return append(append(one(c.onHeaders()), requestChunks(st.body, false)...), passRequestTrailers())
+	})
 }
 
 func (st *stream) op() openai.Op {
@@ -92,42 +134,28 @@ func (st *stream) op() openai.Op {
 	return op
 }
 
-// ending is the phase that a request ended with, and so which phases wait for an answer.
-type ending uint8
+// refuse ends the request here.
+func (st *stream) refuse(e *openai.Error) []*extprocv3.ProcessingResponse {
+	st.refused = true
+	return one(immediate(e, st.op()))
+}
 
-const (
-	endHeaders ending = iota
-	endBody
-	endTrailers
-)
-
-// pick answers every phase of the request at once.
-func (st *stream) pick(end ending) []*extprocv3.ProcessingResponse {
-	if st.picked {
-		return nil
-	}
+// pick chooses, and has the phases of the request that wait answered with it.
+func (st *stream) pick(with func(chosen) []*extprocv3.ProcessingResponse) []*extprocv3.ProcessingResponse {
 	b := buffers.Get().(*rendered)
 	defer buffers.Put(b)
 	q := st.ask(b)
 	q.Subset = st.subset
 	choice, err := st.server.Picker.pick(st.traced, st.server.Now(), st.endpoint(), q)
 	if err != nil {
-		return immediate(openai.Overloaded(err.Error(), time.Second), st.op())
+		return st.refuse(openai.Overloaded(err.Error(), time.Second))
 	}
 	st.picked = true
-	if f := st.server.Flights; f == nil || !f.Book(st.headers[envoy.RequestIDHeader], choice.Booking) {
+	f := st.server.Flights
+	if f == nil || !f.Book(st.headers[envoy.RequestIDHeader], choice.Booking) {
 		st.booking = choice.Booking
 	}
-	out := []*extprocv3.ProcessingResponse{named(choice.Addrs)}
-	if end != endHeaders {
-		out = append(out, requestChunks(st.body, end == endBody)...)
-	}
-	if end == endTrailers {
-		out = append(out, &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{
-			RequestTrailers: &extprocv3.TrailersResponse{}}})
-	}
-	st.body = nil
-	return out
+	return with(chosen{addrs: choice.Addrs, retries: f != nil})
 }
 
 func (st *stream) endpoint() string {
@@ -150,19 +178,19 @@ func (st *stream) ask(b *rendered) ask {
 	return st.server.Picker.ask(st.traced, b, st.endpoint(), req, body)
 }
 
-// served moves the booking to the worker that took the request, where a retry changed it.
-func (st *stream) served(md *corev3.Metadata) {
-	if st.booking == nil {
-		return
-	}
-	if addr := md.GetFilterMetadata()[envoy.LBNamespace].GetFields()[envoy.ServedKey].GetStringValue(); addr != "" {
-		st.booking.Serving(addr)
+// sent drops what was held for answers that are out.
+func (st *stream) sent() {
+	if st.picked || st.refused {
+		st.drop()
 	}
 }
 
+func (st *stream) drop() {
+	st.server.held.Add(-st.kept)
+	st.body, st.kept = nil, 0
+}
+
 func (st *stream) end() {
-	if st.booking != nil {
-		st.booking.Release()
-		st.booking = nil
-	}
+	st.answered(false)
+	st.drop()
 }
