@@ -137,7 +137,7 @@ func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (whole 
 	}
 	in := &intake{
 		open: func(epoch string) *router.Feed {
-			feed := f.router.Announced(f.worker.Addr, seed)
+			feed := f.router.Announced(f.worker.Addr, 0, seed)
 			f.p.checks.open(f.worker, epoch, feed)
 			return feed
 		},

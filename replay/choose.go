@@ -92,7 +92,7 @@ func newRouted(way string, fleet Fleet) *routed {
 		r.addrs[addr] = i
 		ws = append(ws, router.Worker{Addr: addr})
 		if way != "predictive" {
-			r.feeds = append(r.feeds, r.router.Announced(addr, blockSeed))
+			r.feeds = append(r.feeds, r.router.Announced(addr, 0, blockSeed))
 		}
 	}
 	r.router.SetWorkers(ws)

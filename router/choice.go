@@ -14,6 +14,12 @@ import (
 type Choice struct {
 	// Addrs are the worker chosen and then others to try, best first; at most Config.Candidates.
 	Addrs []string
+	// Ranks are the data-parallel ranks of each of Addrs; -1: it has but one.
+	Ranks []int
+	// Prefill is the worker that is to compute the prompt for the one chosen, and its rank, -1 where it has but one. Empty: none
+	// is, the one chosen does it by itself. It is booked too, until the first byte.
+	Prefill     string
+	PrefillRank int
 	// Overlap is how many of the prompt's Blocks the chosen worker is believed to hold.
 	Overlap, Blocks int
 	// Guessed is Overlap by what was sent there alone. Waits says that some of that has no first byte yet: more may be held by

@@ -40,10 +40,10 @@ type Feed struct {
 	doubted    bool // guarded by r.mu
 }
 
-// Announced says that what a worker holds is announced from now on, beginning with nothing, by hashes with this seed. The
+// Announced says that what a rank of a worker (0 where it has but one) holds is announced from now on, beginning with nothing, by hashes with this seed. The
 // worker need not be in the set (yet). The feed takes the place of one that the address had; Close it to go back to guessing.
 // One endpoint has one seed: another one voids the feeds with the former.
-func (r *Router) Announced(addr string, seed uint64) *Feed {
+func (r *Router) Announced(addr string, rank int, seed uint64) *Feed {
 	f := &Feed{r: r, addr: addr}
 	r.exact.open(f, seed)
 	r.mu.Lock()

@@ -34,7 +34,7 @@ func TestAnnouncedBlocksDecide(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1}, a, b, c)
 	prompt := []byte(text(10, "p"))
 	ask := Ask{Prompt: []byte("as we write it"), Text: prompt}
-	onB, onC := p.Announced(b, 1), p.Announced(c, 1)
+	onB, onC := p.Announced(b, 0, 1), p.Announced(c, 0, 1)
 	announce(onB, prompt[:8*8], blocktree.Device)
 	announce(onC, prompt, blocktree.Disk)
 	choice := p.ask(ask)
@@ -70,8 +70,8 @@ func TestAnnouncedBlocksDecide(t *testing.T) {
 // a prompt whose text is not known the guess lasts.
 func TestWhatWasSentCountsUntilTheWordOfIt(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1}, a, b)
-	p.Announced(a, 1)
-	p.Announced(b, 1)
+	p.Announced(a, 0, 1)
+	p.Announced(b, 0, 1)
 	prompt := []byte(text(10, "p"))
 	first := p.ask(Ask{Prompt: prompt, Text: prompt}).Addrs[0]
 	if c := p.ask(Ask{Prompt: prompt, Text: prompt}); c.Addrs[0] != first || c.Overlap != 10 || c.Held.Blocks != 0 {
@@ -93,13 +93,13 @@ func TestFeedsComeAndGo(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1}, b)
 	prompt := []byte(text(5, "p"))
 	ask := Ask{Prompt: prompt, Text: prompt}
-	early := p.Announced(a, 1) // of a worker that is not there yet
+	early := p.Announced(a, 0, 1) // of a worker that is not there yet
 	announce(early, prompt, blocktree.Device)
 	p.set(a, b)
 	if c := p.ask(ask); c.Addrs[0] != a || c.Overlap != 5 {
 		t.Errorf("%+v, want what it announced before", c)
 	}
-	again := p.Announced(a, 1)
+	again := p.Announced(a, 0, 1)
 	if lost := announce(early, prompt, blocktree.Device); lost != 0 {
 		t.Errorf("a closed feed lost %d", lost)
 	}
@@ -111,7 +111,7 @@ func TestFeedsComeAndGo(t *testing.T) {
 	if lost := again.Stored([]blocktree.Block{{Key: 2, Parent: 1, Length: 8}, {Key: 1 << 30}}); lost != 2 {
 		t.Errorf("lost %d, want 2: no parent, and no such key", lost)
 	}
-	other := p.Announced(b, 2) // another seed: nothing of before can be compared
+	other := p.Announced(b, 0, 2) // another seed: nothing of before can be compared
 	announce(again, prompt, blocktree.Device)
 	if blocks, _ := p.Size(); blocks != 0 {
 		t.Errorf("%d blocks by a void feed", blocks)
@@ -132,7 +132,7 @@ func TestFeedsInParallel(t *testing.T) {
 	for _, addr := range []string{a, b} {
 		all.Go(func() {
 			for range 50 {
-				f := p.Announced(addr, 1)
+				f := p.Announced(addr, 0, 1)
 				announce(f, prompt, blocktree.Device)
 				f.Removed(blocktree.Device, 3, 49)
 				f.Close()
@@ -159,7 +159,7 @@ func TestFeedsInParallel(t *testing.T) {
 func TestAPromptWhoseEndHasNoText(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1}, a, b)
 	begin, all := []byte(text(4, "p")), []byte(text(10, "q"))
-	onB := p.Announced(b, 1)
+	onB := p.Announced(b, 0, 1)
 	announce(onB, begin, blocktree.Device)
 	ask := Ask{Prompt: all, Text: begin, Begins: true}
 	c := p.ask(ask)

@@ -2,7 +2,6 @@ package router
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -59,25 +58,6 @@ func defaulted[T cmp.Ordered](v, otherwise T) T {
 	return v
 }
 
-var (
-	// ErrNoWorker: the endpoint has no worker at all.
-	ErrNoWorker = errors.New("router: no worker")
-	// ErrNoneEligible: it has workers, but none of them is in the subset asked for.
-	ErrNoneEligible = errors.New("router: no worker in the subset")
-)
-
-// Worker is one that may be picked.
-type Worker struct {
-	Addr string // ip:port, IPv6 in brackets; names the worker
-}
-
-// WorkerLoad is what the router believes a worker has to do.
-type WorkerLoad struct {
-	Addr          string
-	PrefillBlocks int // still to prefill
-	DecodeBlocks  int // in use by requests
-	Requests      int // booked
-}
 
 // Router picks among the workers of one endpoint. Safe for concurrent use.
 type Router struct {
