@@ -10,7 +10,7 @@ import (
 )
 
 // What a block is worth that a worker holds, in the tier that it is in: it must be fetched from there before it is of use.
-var credits = [...]float64{blocktree.Device: 1, blocktree.Host: 0.75, blocktree.Disk: 0.25}
+var credits = [...]float64{blocktree.Device: 1, blocktree.Host: 0.75, blocktree.Disk: 0.25, blocktree.Shared: 0.5}
 
 // burst is how long a prompt counts as held where it was sent, with workers that announce what they hold, once it has its
 // first byte: until then it waits there, and from then on their word of it comes.
@@ -121,7 +121,7 @@ func (x *exact) open(f *Feed, seed uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.tree == nil || x.seed != seed {
-		x.tree, x.seed, x.slots, x.free = blocktree.New(seed, maxKeys), seed, 0, nil
+		x.tree, x.seed, x.slots, x.free = blocktree.New(seed, maxKeys), seed, blocktree.Pool+1, nil
 		x.lives++
 	}
 	f.life = x.lives

@@ -58,7 +58,6 @@ func defaulted[T cmp.Ordered](v, otherwise T) T {
 	return v
 }
 
-
 // Router picks among the workers of one endpoint. Safe for concurrent use.
 type Router struct {
 	cfg     Config                         // but for what SetRouting sets

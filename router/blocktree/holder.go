@@ -74,9 +74,9 @@ func (n *node) release(worker uint32, tier Tier, piece uint32) {
 	}
 }
 
-// forget lets go of all that the worker holds.
+// forget lets go of all that the worker holds by itself.
 func (n *node) forget(worker uint32) {
-	n.holders = slices.DeleteFunc(n.holders, func(h holder) bool { return h.worker == worker })
+	n.holders = slices.DeleteFunc(n.holders, func(h holder) bool { return h.worker == worker && h.tier != Shared })
 }
 
 func (h *holder) has(piece uint32) bool {

@@ -27,12 +27,18 @@ type entry struct {
 
 func (d *dumb) find(root uint64, prompt string) []Held {
 	var all []Held
-	for worker, blocks := range d.workers {
+	for worker := range d.workers {
 		best := map[string]Tier{}
-		for _, e := range blocks {
-			for tier := range e.tiers {
-				if have, is := best[e.path]; !is || tier < have {
-					best[e.path] = tier
+		for storer, blocks := range d.workers {
+			for _, e := range blocks {
+				for tier := range e.tiers {
+					holder := storer
+					if tier == Shared {
+						holder = Pool
+					}
+					if have, is := best[e.path]; holder == worker && (!is || tier < have) {
+						best[e.path] = tier
+					}
 				}
 			}
 		}
@@ -111,7 +117,7 @@ func all(w *Walk, t *Tree, root uint64, prompt string) (found []Held) {
 }
 
 // ties: paths of equal length may lie in different tiers, and either may be told.
-var ties = cmp.Comparer(func(a, b [tiers]int) bool { return a[0]+a[1]+a[2] == b[0]+b[1]+b[2] })
+var ties = cmp.Comparer(func(a, b [tiers]int) bool { return a[0]+a[1]+a[2]+a[3] == b[0]+b[1]+b[2]+b[3] })
 
 func word(r *rand.Rand, letters string, most int) string {
 	b := make([]byte, r.IntN(most+1))

@@ -11,8 +11,21 @@ const (
 	Device Tier = iota
 	Host
 	Disk
+	// Shared is a pool that all workers reach: what any of them stores there, Pool holds, until all that did have removed it.
+	Shared
 	tiers // how many there are
 )
+
+// Pool is the worker that holds what is in the tier Shared. It should announce nothing by itself.
+const Pool = 0
+
+// holderOf says whose a block in a tier is that a worker stores.
+func holderOf(worker int, tier Tier) uint32 {
+	if tier == Shared {
+		return Pool
+	}
+	return uint32(worker)
+}
 
 // Nowhere is the tier of a block that the worker does not hold, and others behind it: it only names their place.
 const Nowhere = tiers
@@ -91,8 +104,10 @@ type place struct {
 }
 
 const (
-	tierShift = 29
+	tierShift = 28
 	depthMask = 1<<tierShift - 1
+	// sharedMask leaves the depth, and of the tiers the shared one.
+	sharedMask = depthMask | 1<<(tierShift+uint32(Shared))
 )
 
 // New makes an empty tree. seed is that of the blocks' hashes; maxKeys bounds the keys, and so the blocks, of a worker.
@@ -169,7 +184,7 @@ func (t *Tree) keep(worker int, s *slot, key, n, depth uint32, tier Tier) {
 		}
 		at.depth |= bit
 		node := &t.nodes[n]
-		node.hold(uint32(worker), tier, depth-node.start)
+		node.hold(holderOf(worker, tier), tier, depth-node.start)
 	}
 	s.put(key, at)
 }
@@ -191,7 +206,7 @@ func (t *Tree) Remove(worker int, key uint32, tier Tier) {
 		t.held--
 	}
 	n := &t.nodes[at.node]
-	n.release(uint32(worker), tier, at.depth&depthMask-n.start)
+	n.release(holderOf(worker, tier), tier, at.depth&depthMask-n.start)
 	t.trim(at.node)
 	t.tidy(at.node)
 }
@@ -201,7 +216,7 @@ func (t *Tree) drop(worker int, s *slot, key uint32, at place) {
 	n := &t.nodes[at.node]
 	for tier := range tiers {
 		if at.depth&(1<<(tierShift+tier)) != 0 {
-			n.release(uint32(worker), tier, at.depth&depthMask-n.start)
+			n.release(holderOf(worker, tier), tier, at.depth&depthMask-n.start)
 		}
 	}
 	if at.depth>>tierShift != 0 {
@@ -220,9 +235,12 @@ func (t *Tree) Clear(worker int) {
 	}
 	s := &t.slots[worker]
 	for key := range s.places {
-		if at := &s.places[key]; at.depth>>tierShift != 0 {
-			t.held--
-			at.depth &= depthMask
+		// What it holds itself goes at once for all of a node, what it put into the pool key by key.
+		if at := &s.places[key]; at.depth&^sharedMask>>tierShift != 0 {
+			if at.depth&^depthMask&sharedMask == 0 {
+				t.held--
+			}
+			at.depth &= sharedMask
 		}
 		if at := t.place(s, uint32(key)); at.node != 0 {
 			t.nodes[at.node].forget(uint32(worker))
