@@ -87,7 +87,7 @@ func TestLimitIDsAreDifferent(t *testing.T) {
 		set := withIssuer(randomSet(rnd, 3))
 		s := compiled(t, set)
 		callers := []*Key{s.Subject(s.Issuers()[0], "bob", "t1", nil)}
-		for _, k := range s.keys {
+		for _, k := range allKeys(s) {
 			callers = append(callers, k)
 		}
 		for _, k := range callers {

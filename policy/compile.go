@@ -3,82 +3,81 @@ package policy
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
-	"github.com/spokegate/spokegate/identity"
 )
 
 // Compile checks a set whole, wherever it came from, and builds the look-up. now is when it is taken up. An error is
 // [Problems]. The snapshot shares nothing with the set.
 func Compile(set *policyv1.Set, now time.Time) (*Snapshot, error) {
-	return compile(set, now, checker{})
-}
-
-// CompileKept is Compile for a set that was in force before, under this release or an earlier one. What is sound and only of
-// no use, a limit of tokens that lets no request without max_tokens pass, is refused when it is new and goes on when it was
-// there: a release that has learned to refuse it must not leave a door without a policy.
-func CompileKept(set *policyv1.Set, now time.Time) (*Snapshot, error) {
-	return compile(set, now, checker{kept: true})
-}
-
-func compile(set *policyv1.Set, now time.Time, c checker) (*Snapshot, error) {
+	c := checker{}
 	c.shards(set)
-	c.set(set, Keys(set))
-	c.revision(set)
+	if _, err := proto.Marshal(set); err != nil || c.twice(set) { // in a cut, nothing would be left to tell of
+		c.set(set, Keys(set))
+	}
+	cut := NewCut(set)
+	if d := set.GetRevision().GetDigest(); len(d) > 0 && !bytes.Equal(d, cut.Digest()) {
+		c.add(nil, "revision", "digest", -1, "does not fit the content: something is missing, or was changed on the way")
+	}
 	if len(c.problems) > 0 {
 		return nil, c.problems.sorted().err()
 	}
-	b := builder{
-		endpointOf: map[string]*Endpoint{},
-		Snapshot: &Snapshot{
-			revision: set.GetRevision().GetNumber(), digest: Digest(set), since: now,
-			keys: map[identity.Hash]*Key{}, byID: map[string]*Key{}, revoked: map[string]bool{},
-			models: map[string]*Model{}, teams: map[string]*Team{},
-			platform:      compileLimits(Platform, "", set.GetPlatform().GetLimits()),
-			finishRevoked: set.GetPlatform().GetOnRevoke() == policyv1.OnRevoke_ON_REVOKE_FINISH,
-		},
-	}
-	b.build(set)
-	return b.Snapshot, nil
+	return CompileCut(nil, cut, now)
 }
 
-// shards checks that each key is where a look-up by shard would find it.
-func (c *checker) shards(set *policyv1.Set) {
-	seen := map[uint32]bool{}
-	for i, s := range set.GetKeys() {
-		path := fmt.Sprintf("keys[shard %d]", s.GetNumber())
-		if s.GetNumber() >= Shards || seen[s.GetNumber()] {
-			c.add(s, path, "", -1, "element %d: want a number below %d, each once", i, Shards)
-		}
-		seen[s.GetNumber()] = true
-		for _, k := range s.GetKeys() {
-			if len(k.GetSha256()) == len(identity.Hash{}) && shardOf(k) != s.GetNumber() {
-				c.add(k, path, "", -1, "key %s belongs to shard %d", quote(k.GetId()), shardOf(k))
-			}
-		}
-	}
+// CompileCut is Compile for a cut. What it shares with the one that prev was compiled from is taken over and not looked at
+// again, so that one key that changes among a million costs its shard. prev may be nil.
+func CompileCut(prev *Snapshot, cut *Cut, now time.Time) (*Snapshot, error) {
+	return compile(prev, cut, now, checker{})
 }
 
-// revision checks that a digest that came along fits the content.
-func (c *checker) revision(set *policyv1.Set) {
-	if d := set.GetRevision().GetDigest(); len(d) > 0 && !bytes.Equal(d, Digest(set)) {
-		c.add(nil, "revision", "digest", -1, "does not fit the content: something is missing, or was changed on the way")
-	}
+// CompileKept is CompileCut for what was in force before, under this release or an earlier one. What is sound and only of
+// no use, a limit of tokens that lets no request without max_tokens pass, is refused when it is new and goes on when it was
+// there: a release that has learned to refuse it must not leave a door without a policy.
+func CompileKept(cut *Cut, now time.Time) (*Snapshot, error) {
+	return compile(nil, cut, now, checker{kept: true})
 }
 
-// builder holds what a snapshot needs only while it is made. Every reference is known to be good here.
+func compile(prev *Snapshot, cut *Cut, now time.Time, check checker) (*Snapshot, error) {
+	if prev == nil {
+		prev = &Snapshot{cut: &Cut{}, shards: make(shards, Shards), ids: &idIndex{}}
+	}
+	c := compiler{checker: check, prev: prev, cut: cut}
+	set, changed := c.around()
+	c.keysOf(changed)
+	if len(c.problems) > 0 {
+		return nil, c.problems.sorted().err()
+	}
+	out := &Snapshot{frame: prev.frame, cut: cut, since: now, shards: c.shards, ids: c.ids, count: c.count}
+	if changed {
+		out.frame = newFrame(set)
+	}
+	return out, nil
+}
+
+// builder holds what a frame needs only while it is made. Every reference is known to be good here.
 type builder struct {
-	*Snapshot
+	frame
 	endpointOf map[string]*Endpoint // by name
 	sorted     []*Model
 }
 
-func (b *builder) build(set *policyv1.Set) {
+// newFrame compiles all of a set but its keys.
+func newFrame(set *policyv1.Set) frame {
+	b := builder{
+		endpointOf: map[string]*Endpoint{},
+		frame: frame{
+			set: set, models: map[string]*Model{}, teams: map[string]*Team{}, subjects: map[string]bool{},
+			platform:      compileLimits(Platform, "", set.GetPlatform().GetLimits()),
+			finishRevoked: set.GetPlatform().GetOnRevoke() == policyv1.OnRevoke_ON_REVOKE_FINISH,
+		},
+	}
 	for _, e := range set.GetEndpoints() {
 		b.endpointOf[e.GetName()] = compileEndpoint(e)
 	}
@@ -93,17 +92,15 @@ func (b *builder) build(set *policyv1.Set) {
 	for _, t := range set.GetTeams() {
 		b.teams[t.GetName()] = b.team(t)
 	}
-	for _, k := range Keys(set) {
-		b.key(k)
-	}
 	b.issuersOf(set.GetIssuers())
+	return b.frame
 }
 
 // model is one without its targets: they may come later in the set.
 func (b *builder) model(m *policyv1.Model, platform *policyv1.Tokens) *Model {
 	out := &Model{
 		Name: m.GetName(), Endpoint: b.endpointOf[m.GetEndpoint()], EngineName: m.GetEngineName(),
-		Tokens: tokensOf(platform, m.GetTokens()), Price: compilePrice(m.GetPrice()),
+		Tokens: tokensOf(platform, m.GetTokens()), Price: compilePrice(m.GetPrice()), Elsewhere: m.GetElsewhere(),
 		limits: compileLimits(ModelLevel, m.GetName(), m.GetLimits()),
 	}
 	if out.EngineName == "" && out.Endpoint != nil {
@@ -164,25 +161,6 @@ func (b *builder) team(t *policyv1.Team) *Team {
 		}
 	}
 	return out
-}
-
-func (b *builder) key(k *policyv1.Key) {
-	out := &Key{
-		ID: k.GetId(), Team: b.teams[k.GetTeam()], Revoked: k.GetRevoked(), Labels: maps.Clone(k.GetLabels()),
-		hash: identity.Hash(k.GetSha256()), limits: compileLimits(KeyLevel, k.GetId(), k.GetLimits()),
-		shed: k.GetSheddable(), explain: k.GetExplain(),
-	}
-	if t := k.GetExpiresAt(); t != nil {
-		out.Expires = t.AsTime()
-	}
-	if len(k.GetModels()) > 0 {
-		out.narrow = slices.Clone(k.GetModels())
-	}
-	for _, text := range k.GetNetworks() {
-		p, _ := parseNetwork(text)
-		out.Networks = append(out.Networks, p)
-	}
-	b.keys[out.hash], b.byID[out.ID] = out, out
 }
 
 // compileLimits applies defaults and names the counters.

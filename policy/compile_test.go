@@ -54,7 +54,7 @@ func TestCompile(t *testing.T) {
 
 func may(s *Snapshot, id string) string {
 	var b strings.Builder
-	for _, k := range s.keys {
+	for _, k := range allKeys(s) {
 		if k.ID != id {
 			continue
 		}
@@ -122,8 +122,8 @@ func TestZeroValuesRefuse(t *testing.T) {
 
 func TestKeyLookUp(t *testing.T) {
 	s := compiled(t, randomSet(rand.New(rand.NewPCG(1, 1)), 500))
-	for h, k := range s.keys {
-		if s.Key(h) != k {
+	for h, k := range allKeys(s) {
+		if found := s.Key(h); found == nil || found.ID != k.ID || found.hash != h {
 			t.Fatalf("key %s is not found", k.ID)
 		}
 		h[31] ^= 1
@@ -270,4 +270,16 @@ func TestCounterNamesDoNotCollide(t *testing.T) {
 			}
 		}
 	}
+}
+
+// allKeys are all keys, by their hash.
+func allKeys(s *Snapshot) map[identity.Hash]*Key {
+	out := map[identity.Hash]*Key{}
+	for _, keys := range s.shards {
+		for i := range keys.len() {
+			k := s.unfold(keys, i)
+			out[k.hash] = k
+		}
+	}
+	return out
 }

@@ -234,25 +234,31 @@ func (c *Cut) Of(kind string) iter.Seq[Resource] {
 
 // Diff is what must change to come from c to another cut, in order of kind and name. Kinds that the two share cost nothing.
 func (c *Cut) Diff(to *Cut) (changed []Resource, removed []Ref) {
-	for i, kind := range Kinds {
-		from, to := c.parts[i], to.parts[i]
-		switch {
-		case from == to || from != nil && to != nil && from.digest == to.digest:
-			continue
-		case from == nil:
-			from = &part{}
-		case to == nil:
-			to = &part{}
+	for _, kind := range Kinds {
+		more, less := c.diff(to, kind)
+		changed, removed = append(changed, more...), append(removed, less...)
+	}
+	return changed, removed
+}
+
+func (c *Cut) diff(other *Cut, kind string) (changed []Resource, removed []Ref) {
+	from, to := c.part(kind), other.part(kind)
+	switch {
+	case from == to || from != nil && to != nil && from.digest == to.digest:
+		return nil, nil
+	case from == nil:
+		from = &part{}
+	case to == nil:
+		to = &part{}
+	}
+	for _, name := range to.names {
+		if r := to.byName[name]; from.byName[name].Version != r.Version {
+			changed = append(changed, r)
 		}
-		for _, name := range to.names {
-			if r := to.byName[name]; from.byName[name].Version != r.Version {
-				changed = append(changed, r)
-			}
-		}
-		for _, name := range from.names {
-			if _, stays := to.byName[name]; !stays {
-				removed = append(removed, Ref{kind, name})
-			}
+	}
+	for _, name := range from.names {
+		if _, stays := to.byName[name]; !stays {
+			removed = append(removed, Ref{kind, name})
 		}
 	}
 	return changed, removed

@@ -38,7 +38,7 @@ func (b *builder) issuersOf(list []*policyv1.Issuer) {
 			out.teams[t] = true
 		}
 		for _, s := range i.GetRevokedSubjects() {
-			b.revoked[SubjectID(i.GetName(), s)] = true
+			b.subjects[SubjectID(i.GetName(), s)] = true
 		}
 		b.issuers = append(b.issuers, out)
 	}
@@ -79,7 +79,7 @@ func (s *Snapshot) Subject(i *Issuer, subject, team string, narrow []string) *Ke
 		narrow = []string{}
 	}
 	k := &Key{ID: SubjectID(i.Name, subject), Team: t, narrow: narrow}
-	k.Revoked = s.revoked[k.ID]
+	k.Revoked = s.subjectRevoked(k.ID)
 	if len(i.limits) > 0 {
 		k.limits = slices.Clone(i.limits)
 	}
@@ -89,3 +89,5 @@ func (s *Snapshot) Subject(i *Issuer, subject, team string, narrow []string) *Ke
 	}
 	return k
 }
+
+func (s *Snapshot) subjectRevoked(id string) bool { return s.subjects[id] || s.local.ids[id] }

@@ -17,7 +17,29 @@ import (
 func numbered(n uint64) *policyv1.Set {
 	set := randomSet(rand.New(rand.NewPCG(n, n)), 5)
 	set.Revision = &policyv1.Revision{Number: n, Digest: Digest(set)}
-	return set
+	return inOrder(set)
+}
+
+// inOrder is a set with its resources in the order of a cut.
+func inOrder(set *policyv1.Set) *policyv1.Set {
+	out, err := NewCut(set).Set()
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// Save keeps a set as a keeper does that was not there before.
+func Save(dir string, set *policyv1.Set) error { return NewKeeper(dir).Save(NewCut(set)) }
+
+// loadSet is Load, of a set.
+func loadSet(dir string) (*policyv1.Set, error) {
+	c, err := Load(dir)
+	if c == nil {
+		return nil, err
+	}
+	set, bad := c.Set()
+	return set, errors.Join(err, bad)
 }
 
 func mustSave(t *testing.T, dir string, n uint64) *policyv1.Set {
@@ -44,12 +66,12 @@ func files(t *testing.T, dir string) []string {
 
 func TestSaveAndLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	if set, err := Load(dir); set != nil || !errors.Is(err, fs.ErrNotExist) {
+	if set, err := loadSet(dir); set != nil || !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("of no folder: %v, %v", set, err)
 	}
 	for n := uint64(1); n <= 12; n++ {
 		want := mustSave(t, dir, n)
-		got, err := Load(dir)
+		got, err := loadSet(dir)
 		if err != nil || !proto.Equal(got, want) {
 			t.Fatalf("revision %d: %v, %v", n, got, err)
 		}
@@ -75,7 +97,7 @@ func TestSaveRefuses(t *testing.T) {
 	if err := Save(filepath.Join(dir, savedName(5)), numbered(6)); err == nil {
 		t.Error("a file is no folder")
 	}
-	if got, err := Load(dir); err != nil || got.Revision.Number != 5 {
+	if got, err := loadSet(dir); err != nil || got.Revision.Number != 5 {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -110,7 +132,7 @@ func TestDamage(t *testing.T) {
 			if err := os.WriteFile(path, damage(data), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := Load(dir)
+			got, err := loadSet(dir)
 			var fb *Damaged
 			if !errors.As(err, &fb) || fb.Newest != 2 || fb.Used != 1 || !proto.Equal(got, one) {
 				t.Fatalf("%v, %v", got, err)
@@ -137,7 +159,7 @@ func TestAllDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set, err := Load(dir)
+	set, err := loadSet(dir)
 	var d *Damaged
 	if set != nil || !errors.As(err, &d) || d.Newest != 2 || d.Used != 0 || strings.Count(err.Error(), "damaged") != 2 {
 		t.Errorf("%v, %v", set, err)
@@ -153,7 +175,7 @@ func TestCrashLeftovers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := Load(dir); err != nil || got.Revision.Number != 1 {
+	if got, err := loadSet(dir); err != nil || got.Revision.Number != 1 {
 		t.Fatalf("%v, %v", got, err)
 	}
 	mustSave(t, dir, 2)

@@ -100,11 +100,11 @@ func TestKeptSetGoesOn(t *testing.T) {
 	if _, err := Compile(set, t0); err == nil || !strings.Contains(err.Error(), "none would ever pass") {
 		t.Errorf("a new set: %v", err)
 	}
-	if s, err := CompileKept(set, t0); err != nil || s.platform[0].TokensPerMinute != 500 {
+	if s, err := CompileKept(NewCut(set), t0); err != nil || s.platform[0].TokensPerMinute != 500 {
 		t.Errorf("the set from before: %v", err)
 	}
 	set.Models[0].Endpoint = "nowhere"
-	if _, err := CompileKept(set, t0); err == nil {
+	if _, err := CompileKept(NewCut(set), t0); err == nil {
 		t.Error("an unsound set goes on")
 	}
 }

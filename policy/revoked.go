@@ -129,26 +129,30 @@ func (s *Snapshot) Revoke(list []Revocation) *Snapshot {
 		return s
 	}
 	out := *s
-	out.keys, out.byID, out.revoked = maps.Clone(s.keys), maps.Clone(s.byID), maps.Clone(s.revoked)
+	out.local = local{maps.Clone(s.local.ids), maps.Clone(s.local.hashes)}
 	for _, r := range list {
-		k := s.named(r.Key)
-		if k == nil {
-			out.revoked[r.Key] = true // a subject's, or a key's that is not there yet
-			continue
+		if h, err := identity.ParseHash(r.Key); err == nil {
+			put(&out.local.hashes, h)
+		} else {
+			put(&out.local.ids, r.Key)
 		}
-		revoked := *k
-		revoked.Revoked = true
-		out.keys[k.hash], out.byID[k.ID] = &revoked, &revoked
 	}
 	return &out
+}
+
+func put[K comparable](set *map[K]bool, key K) {
+	if *set == nil {
+		*set = map[K]bool{}
+	}
+	(*set)[key] = true
 }
 
 // named is the key that a revocation names; nil: none.
 func (s *Snapshot) named(key string) *Key {
 	if h, err := identity.ParseHash(key); err == nil {
-		return s.keys[h]
+		return s.Key(h)
 	}
-	return s.byID[key]
+	return s.keyByID(key)
 }
 
 // Knows says whether a revocation of this key would refuse somebody: a key that is there, or a subject of an issuer that is.

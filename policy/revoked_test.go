@@ -157,7 +157,7 @@ func TestParseRevocable(t *testing.T) {
 // TestRevokeOverSnapshot: a key by its id and by its hash, a subject, and who is not there.
 func TestRevokeOverSnapshot(t *testing.T) {
 	s := compiled(t, withIssuer(randomSet(rand.New(rand.NewPCG(1, 9)), 4)))
-	hash := s.byID["k1"].hash
+	hash := s.keyByID("k1").hash
 	over := s.Revoke([]Revocation{{Key: "k0"}, {Key: hash.String()}, {Key: "okta:bob"}, {Key: "later"}, {Key: strings.Repeat("0", 64)}})
 	if over.Digest() != s.Digest() || over.Revision() != s.Revision() || over.Since() != s.Since() || over.Keys() != s.Keys() {
 		t.Error("it tells another revision")
@@ -166,10 +166,10 @@ func TestRevokeOverSnapshot(t *testing.T) {
 		if got := over.Revoked(id); got != want {
 			t.Errorf("%q revoked: %v", id, got)
 		}
-		if k := s.byID[id]; k != nil && (over.Key(k.hash).Refused(t0) == "revoked") != want {
+		if k := s.keyByID(id); k != nil && (over.Key(k.hash).Refused(t0) == "revoked") != want {
 			t.Errorf("%s is refused: %q", id, over.Key(k.hash).Refused(t0))
 		}
-		if s.byID[id] != nil && s.Revoked(id) {
+		if s.keyByID(id) != nil && s.Revoked(id) {
 			t.Errorf("%s is revoked in the snapshot below", id)
 		}
 	}

@@ -156,7 +156,7 @@ func TestExampleIsAPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	levels := map[Level]bool{}
-	for _, k := range s.keys {
+	for _, k := range allKeys(s) {
 		for _, m := range s.Models(k) {
 			for _, l := range s.Limits(k, m, m.Resolve(0)) {
 				levels[l.Level] = true

@@ -7,44 +7,79 @@ import (
 	"sync/atomic"
 	"time"
 
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 	"github.com/spokegate/spokegate/identity"
 )
 
 // Snapshot is one revision, compiled for look-up. It is immutable: callers must not change what its methods return.
 type Snapshot struct {
-	revision  uint64
-	digest    []byte
-	since     time.Time
-	keys      map[identity.Hash]*Key
-	byID      map[string]*Key
+	frame
+	cut    *Cut
+	since  time.Time
+	shards shards
+	ids    *idIndex
+	count  int // of keys
+
+	local local
+}
+
+// frame is all of a revision but its keys. Revisions that differ in keys alone have what it points to in common.
+type frame struct {
+	set       *policyv1.Set // what it was compiled from
 	models    map[string]*Model
 	teams     map[string]*Team
 	endpoints []*Endpoint // sorted by name
 	platform  []Limit
 
 	issuers       []*Issuer       // sorted by name
-	revoked       map[string]bool // subjects, and whom the spoke has revoked by itself
+	subjects      map[string]bool // of issuers, those that are revoked
 	finishRevoked bool
 }
 
-// Revision is the number of the revision that this is compiled from.
-func (s *Snapshot) Revision() uint64 { return s.revision }
+// local is what a spoke revokes by itself.
+type local struct {
+	ids    map[string]bool
+	hashes map[identity.Hash]bool
+}
 
-// Digest is the SHA-256 of the revision's resources, in hex. Equal content has an equal digest.
-func (s *Snapshot) Digest() string { return hex.EncodeToString(s.digest) }
+// Revision is the number of the revision that this is compiled from.
+func (s *Snapshot) Revision() uint64 { return s.cut.Revision().GetNumber() }
+
+// Digest is that of the revision's content, in hex: see [Cut.Digest].
+func (s *Snapshot) Digest() string { return hex.EncodeToString(s.cut.Digest()) }
+
+// Cut is what it is compiled from.
+func (s *Snapshot) Cut() *Cut { return s.cut }
 
 // Since is when it was compiled.
 func (s *Snapshot) Since() time.Time { return s.since }
 
 // Key finds a key by the hash of its secret; nil: unknown. Revoked and expired keys are found too: see [Key.Refused].
-// The map is indexed by a hash, of which a caller controls no chosen part; the hash found is compared once more in
-// constant time, so that the answer does not hang on how the map compares.
+// Keys are looked up by a hash, of which a caller controls no chosen part; the hash found is compared once more in
+// constant time, so that the answer does not hang on how the search compares.
 func (s *Snapshot) Key(h identity.Hash) *Key {
-	k := s.keys[h]
-	if k == nil || subtle.ConstantTimeCompare(k.hash[:], h[:]) != 1 {
+	keys := s.shards.of(shardOfHash(&h))
+	i := keys.find(&h)
+	if i < 0 || subtle.ConstantTimeCompare(keys.hashes[i][:], h[:]) != 1 {
 		return nil
 	}
+	return s.unfold(keys, i)
+}
+
+func (s *Snapshot) unfold(keys *shard, i int) *Key {
+	k := keys.key(i, s.teams)
+	k.Revoked = k.Revoked || s.local.ids[k.ID] || s.local.hashes[k.hash]
 	return k
+}
+
+// keyByID finds a key by its id; nil: unknown.
+func (s *Snapshot) keyByID(id string) *Key {
+	for _, number := range s.ids.shards(id) {
+		if i := s.shards.of(number).named(id); i >= 0 {
+			return s.unfold(s.shards.of(number), i)
+		}
+	}
+	return nil
 }
 
 // Model finds a model by its exact name; nil: unknown.
@@ -54,16 +89,16 @@ func (s *Snapshot) Model(name string) *Model { return s.models[name] }
 func (s *Snapshot) Endpoints() []*Endpoint { return s.endpoints }
 
 // Keys is how many keys there are, revoked and expired ones included.
-func (s *Snapshot) Keys() int { return len(s.keys) }
+func (s *Snapshot) Keys() int { return s.count }
 
-// Models are what a key may use, sorted by name.
+// Models are what a key may use here, sorted by name.
 func (s *Snapshot) Models(k *Key) []*Model {
 	if k == nil || k.Team == nil {
 		return nil
 	}
 	var out []*Model
 	for _, m := range k.Team.models {
-		if k.Allows(m) {
+		if k.Allows(m) && m.Elsewhere == "" {
 			out = append(out, m)
 		}
 	}
@@ -73,10 +108,10 @@ func (s *Snapshot) Models(k *Key) []*Model {
 // Revoked says whether a key that was admitted by its id is revoked, or no longer there. A subject of an issuer is there as
 // long as its issuer is. What has expired is not revoked: what was admitted in time may finish.
 func (s *Snapshot) Revoked(id string) bool {
-	if k := s.byID[id]; k != nil {
+	if k := s.keyByID(id); k != nil {
 		return k.Revoked
 	}
-	return s.revoked[id] || s.issuerOf(id) == nil
+	return s.subjectRevoked(id) || s.issuerOf(id) == nil
 }
 
 // CutsRevoked says that what a revoked key still has running is cut; else it may finish.
@@ -109,7 +144,7 @@ func (s *Snapshot) Limits(k *Key, asked, m *Model) []Limit {
 }
 
 // sharedLimits are those that all keys of a team meet: the platform's, the model's and the team's.
-func (s *Snapshot) sharedLimits(t *Team, asked, m *Model) []Limit {
+func (s *frame) sharedLimits(t *Team, asked, m *Model) []Limit {
 	r := route{asked, m}
 	out := r.appendMet(nil, s.platform)
 	out = append(out, asked.limits...)

@@ -77,6 +77,7 @@ type Model struct {
 	EngineName string
 	Tokens     Tokens
 	Price      *Price // nil: nobody knows, or an alias
+	Elsewhere  string // the spoke that serves it, where that is another; then it has neither endpoint nor targets
 
 	limits []Limit
 }

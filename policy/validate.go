@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+	"github.com/spokegate/spokegate/identity"
 )
 
 // checker says what is wrong with a set. It knows nothing of files: a problem carries the message that it is about, and
@@ -17,6 +18,7 @@ type checker struct {
 	problems  Problems
 	models    map[string]bool // those with an endpoint, and aliases
 	aliases   map[string]bool
+	remote    map[string]bool // served by other spokes
 	endpoints map[string]bool
 	teams     map[string]*policyv1.Team
 	answers   map[string]uint32 // the least that a request by a name reserves for its answer, where it says nothing of it
@@ -61,13 +63,59 @@ func (c *checker) set(set *policyv1.Set, keys []*policyv1.Key) {
 	c.issuers(set.GetIssuers())
 }
 
+// twice says whether two resources have one name.
+func (c *checker) twice(set *policyv1.Set) bool {
+	n := len(set.GetModels()) + len(set.GetEndpoints()) + len(set.GetTeams()) + len(set.GetIssuers())
+	seen := map[Ref]bool{}
+	for _, m := range set.GetModels() {
+		seen[Ref{KindModel, m.GetName()}] = true
+	}
+	for _, e := range set.GetEndpoints() {
+		seen[Ref{KindEndpoint, e.GetName()}] = true
+	}
+	for _, t := range set.GetTeams() {
+		seen[Ref{KindTeam, t.GetName()}] = true
+	}
+	for _, i := range set.GetIssuers() {
+		seen[Ref{KindIssuer, i.GetName()}] = true
+	}
+	return len(seen) < n
+}
+
+// shards checks that there is one of each number.
+func (c *checker) shards(set *policyv1.Set) {
+	seen := map[uint32]bool{}
+	for i, s := range set.GetKeys() {
+		if s.GetNumber() >= Shards || seen[s.GetNumber()] {
+			c.add(s, fmt.Sprintf("keys[shard %d]", s.GetNumber()), "", -1, "element %d: want a number below %d, each once", i, Shards)
+		}
+		seen[s.GetNumber()] = true
+	}
+}
+
+// placed checks that each key is where a look-up finds it.
+func (c *checker) placed(s *policyv1.KeyShard) {
+	if s.GetNumber() >= Shards {
+		c.add(s, fmt.Sprintf("keys[shard %d]", s.GetNumber()), "", -1, "want a number below %d", Shards)
+		return
+	}
+	for _, k := range s.GetKeys() {
+		if len(k.GetSha256()) == len(identity.Hash{}) && shardOf(k) != s.GetNumber() {
+			c.add(k, fmt.Sprintf("keys[shard %d]", s.GetNumber()), "", -1, "key %s belongs to shard %d", quote(k.GetId()), shardOf(k))
+		}
+	}
+}
+
 func (c *checker) index(set *policyv1.Set) {
-	c.models, c.aliases = map[string]bool{}, map[string]bool{}
+	c.models, c.aliases, c.remote = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	c.endpoints, c.teams = map[string]bool{}, map[string]*policyv1.Team{}
 	for _, m := range set.GetModels() {
 		c.models[m.GetName()] = true
 		if len(m.GetTargets()) > 0 {
 			c.aliases[m.GetName()] = true
+		}
+		if m.GetElsewhere() != "" {
+			c.remote[m.GetName()] = true
 		}
 	}
 	c.answers = answers(set)

@@ -25,9 +25,12 @@ func (c *checker) model(m *policyv1.Model, path string, seen map[string]bool) {
 		c.add(m, path, "name", -1, "%s", bad)
 	}
 	c.once(m, path, "name", m.GetName(), seen)
-	if len(m.GetTargets()) > 0 {
+	switch {
+	case m.GetElsewhere() != "":
+		c.elsewhere(m, path)
+	case len(m.GetTargets()) > 0:
 		c.alias(m, path)
-	} else {
+	default:
 		c.served(m, path)
 	}
 	for i, l := range m.GetLimits() {
@@ -37,6 +40,16 @@ func (c *checker) model(m *policyv1.Model, path string, seen map[string]bool) {
 		}
 	}
 	c.eachLimits(m, path, m.GetLimits(), func(name string) bool { return name == m.GetName() })
+}
+
+// elsewhere checks a model that another spoke serves.
+func (c *checker) elsewhere(m *policyv1.Model, path string) {
+	if bad := BadID(m.GetElsewhere()); bad != "" {
+		c.add(m, path, "elsewhere", -1, "%s", bad)
+	}
+	if m.GetEndpoint() != "" || len(m.GetTargets()) > 0 {
+		c.add(m, path, "elsewhere", -1, "a model that another spoke serves has neither an endpoint nor targets here")
+	}
 }
 
 // served checks a model that an endpoint serves.
@@ -90,6 +103,8 @@ func (c *checker) target(t *policyv1.Target, path string) {
 		c.add(t, path, "model", -1, "is missing; want the name of a model")
 	case !c.models[name]:
 		c.add(t, path, "model", -1, "there is no model %s", quote(name))
+	case c.remote[name]:
+		c.add(t, path, "model", -1, "%s is served elsewhere", quote(name))
 	case c.aliases[name]:
 		c.add(t, path, "model", -1, "%s is an alias itself; want a model that has an endpoint", quote(name))
 	}

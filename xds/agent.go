@@ -1,9 +1,9 @@
 package xds
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
@@ -33,14 +32,14 @@ type Options struct {
 // Agent keeps one spoke's policy: it answers a source's offers and holds the revision in force.
 type Agent struct {
 	dir     string
+	keeper  *policy.Keeper
 	current *policy.Current
 	source  Source
 	Options
 	metrics metrics
 
 	// Touched by Start, and after it by the source's goroutine.
-	last   uint64 // the highest number given to a revision, also to one that was lost
-	digest string // of the revision in force, in hex
+	last uint64 // the highest number given to a revision, also to one that was lost
 
 	every time.Duration // between two looks at the spoke's own revocations
 
@@ -78,7 +77,7 @@ func NewAgent(dir string, current *policy.Current, source Source, o Options) *Ag
 	if o.Patience == 0 {
 		o.Patience = 2 * time.Second
 	}
-	return &Agent{dir: dir, current: current, source: source, Options: o, metrics: newMetrics(o.Registerer), every: lookEvery}
+	return &Agent{dir: dir, keeper: policy.NewKeeper(dir), current: current, source: source, Options: o, metrics: newMetrics(o.Registerer), every: lookEvery}
 }
 
 // Start puts the last good revision in force, then lets the source make one offer. It returns nil as soon as there is a
@@ -138,18 +137,18 @@ func (a *Agent) Status() Status {
 
 // restore puts the last good revision in force.
 func (a *Agent) restore() error {
-	set, err := policy.Load(a.dir)
+	cut, err := a.keeper.Load()
 	if damaged := (*policy.Damaged)(nil); errors.As(err, &damaged) {
 		a.last = damaged.Newest
 		a.Log.Warn("last good policy", "err", err)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		a.Log.Warn("last good policy", "err", err)
 	}
-	if set == nil {
+	if cut == nil {
 		return err
 	}
-	a.last = max(a.last, set.GetRevision().GetNumber())
-	snapshot, err := policy.CompileKept(set, a.Now())
+	a.last = max(a.last, cut.Revision().GetNumber())
+	snapshot, err := policy.CompileKept(cut, a.Now())
 	if err != nil {
 		a.Log.Warn("last good policy is not valid", "dir", a.dir, "err", err)
 		return err
@@ -187,18 +186,20 @@ func (a *Agent) take(c Candidate) (again bool, err error) {
 	switch {
 	case c.Err != nil:
 		return false, c.Err
-	case c.Set == nil:
+	case c.Cut == nil:
 		return false, errors.New("the source offered nothing")
+	case c.Digest != nil && !bytes.Equal(c.Digest, c.Cut.Digest()):
+		return false, errors.New("the digest does not fit the content: something is missing, or was changed on the way")
 	}
-	set, err := a.stage(c)
-	if set == nil || err != nil {
+	cut, err := a.stage(c.Cut)
+	if cut == nil || err != nil {
 		return false, err
 	}
-	snapshot, err := policy.Compile(set, a.Now())
+	snapshot, err := policy.CompileCut(a.inForce(), cut, a.Now())
 	if err != nil {
 		return false, err
 	}
-	if err := policy.Save(a.dir, set); err != nil {
+	if err := a.keeper.Save(cut); err != nil {
 		return true, err
 	}
 	a.serve(snapshot, Status{From: c.From})
@@ -206,35 +207,38 @@ func (a *Agent) take(c Candidate) (again bool, err error) {
 	return false, nil
 }
 
-// stage gives a candidate its revision. A nil set without an error: what it says is in force already.
-func (a *Agent) stage(c Candidate) (*policyv1.Set, error) {
-	given := c.Set.GetRevision()
-	digest := policy.Digest(c.Set)
-	same := hex.EncodeToString(digest) == a.digest
-	number, inForce := given.GetNumber(), a.Status().Revision
+// stage gives a candidate its revision. nil without an error: what it says is in force already.
+func (a *Agent) stage(c *policy.Cut) (*policy.Cut, error) {
+	inForce, number := a.inForce(), c.Revision().GetNumber()
+	same, held := false, uint64(0)
+	if inForce != nil {
+		same, held = c.Same(inForce.Cut()), inForce.Revision()
+	}
 	switch {
-	case same && (number == 0 || number == inForce):
+	case same && (number == 0 || number == held):
 		return nil, nil
 	case number == 0:
 		number = a.last + 1
-	case number <= inForce:
-		return nil, fmt.Errorf("revision %d is not newer than revision %d, which is in force", number, inForce)
+	case number <= held:
+		return nil, fmt.Errorf("revision %d is not newer than revision %d, which is in force", number, held)
 	}
-	revision := &policyv1.Revision{Number: number, Digest: given.GetDigest(), Message: given.GetMessage(), MadeAt: given.GetMadeAt()}
-	if len(revision.Digest) == 0 {
-		revision.Digest = digest
-	}
+	revision := &policyv1.Revision{Number: number, Message: c.Revision().GetMessage(), MadeAt: c.Revision().GetMadeAt()}
 	if revision.MadeAt == nil {
 		revision.MadeAt = timestamppb.New(a.Now())
 	}
-	set := proto.CloneOf(c.Set) // whole, whatever a set may come to hold
-	set.Revision = revision
-	return set, nil
+	return c.Next(revision, nil, nil), nil
+}
+
+// inForce is the revision in force as it came; nil: none.
+func (a *Agent) inForce() *policy.Snapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.compiled
 }
 
 // serve puts a revision in force, under what the spoke has revoked by itself.
 func (a *Agent) serve(s *policy.Snapshot, status Status) {
-	a.last, a.digest = max(a.last, s.Revision()), s.Digest()
+	a.last = max(a.last, s.Revision())
 	a.metrics.revision.Set(float64(s.Revision()))
 	status.Revision, status.Digest, status.Since = s.Revision(), s.Digest(), s.Since()
 	a.mu.Lock()

@@ -67,16 +67,16 @@ func TestNumberedOffers(t *testing.T) {
 	mangled := set(9, 3)
 	mangled.Models = mangled.Models[1:]
 	s := &script{offers: []Candidate{
-		{Set: set(5, 1)},
-		{Set: set(5, 1)},                      // again
-		{Set: set(7, 2)},                      // numbers may be left out
-		{Set: set(6, 1)},                      // back
-		{Set: set(7, 3)},                      // another content under the same number
-		{Set: mangled},                        // something is missing
-		{Set: set(8, 2)},                      // the same content under a new number
-		{Set: nil},                            // nothing
-		{Err: errors.New("stream is broken")}, // could not be read
-		{Set: set(0, 4)},                      // not numbered
+		{Cut: policy.NewCut(set(5, 1))},
+		{Cut: policy.NewCut(set(5, 1))},                                // again
+		{Cut: policy.NewCut(set(7, 2))},                                // numbers may be left out
+		{Cut: policy.NewCut(set(6, 1))},                                // back
+		{Cut: policy.NewCut(set(7, 3))},                                // another content under the same number
+		{Cut: policy.NewCut(mangled), Digest: mangled.Revision.Digest}, // something is missing
+		{Cut: policy.NewCut(set(8, 2))},                                // the same content under a new number
+		{Cut: nil},                                                     // nothing
+		{Err: errors.New("stream is broken")},                          // could not be read
+		{Cut: policy.NewCut(set(0, 4))},                                // not numbered
 	}}
 	a, current := agent(t.TempDir(), s)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,7 +103,7 @@ func TestNumberedOffers(t *testing.T) {
 		"ack 5", "ack 5", "ack 7",
 		"nack revision 6 is not newer than revision 7, which is in force false",
 		"nack revision 7 is not newer than revision 7, which is in force false",
-		"nack revision.digest: does not fit the content: something is missing, or was changed on the way false",
+		"nack the digest does not fit the content: something is missing, or was changed on the way false",
 		"ack 8", "nack the source offered nothing false", "nack stream is broken false", "ack 9",
 	}
 	if !slices.Equal(s.answers, want) {
@@ -115,7 +115,7 @@ func TestKeptAsOffered(t *testing.T) {
 	dir := t.TempDir()
 	offered := set(3, 2)
 	before := proto.CloneOf(offered)
-	s := &script{offers: []Candidate{{Set: offered}}}
+	s := &script{offers: []Candidate{{Cut: policy.NewCut(offered)}}}
 	a, _ := agent(dir, s)
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,11 @@ func TestKeptAsOffered(t *testing.T) {
 	if !proto.Equal(offered, before) {
 		t.Error("the offered set was changed")
 	}
-	kept, err := policy.Load(dir)
+	cut, err := policy.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := cut.Set()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +150,7 @@ func TestStartWithSilentSource(t *testing.T) {
 	if err := a.Start(ctx); !errors.Is(err, gone) {
 		t.Errorf("without anything: %v", err)
 	}
-	first, _ := agent(dir, &script{offers: []Candidate{{Set: set(4, 1)}}})
+	first, _ := agent(dir, &script{offers: []Candidate{{Cut: policy.NewCut(set(4, 1))}}})
 	if err := first.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -187,14 +191,14 @@ func TestDiskHoldsInvalidPolicy(t *testing.T) {
 	bad := set(6, 1)
 	bad.Models[0].Endpoint = "gone"
 	bad.Revision.Digest = nil
-	if err := policy.Save(dir, bad); err != nil {
+	if err := policy.NewKeeper(dir).Save(policy.NewCut(bad)); err != nil {
 		t.Fatal(err)
 	}
 	a, current := agent(dir, &script{err: fs.ErrInvalid})
 	if err := a.Start(t.Context()); err == nil || !strings.Contains(err.Error(), `there is no endpoint "gone"`) || current.Load() != nil {
 		t.Errorf("%v", err)
 	}
-	a, current = agent(dir, &script{offers: []Candidate{{Set: set(0, 1)}}})
+	a, current = agent(dir, &script{offers: []Candidate{{Cut: policy.NewCut(set(0, 1))}}})
 	if err := a.Start(t.Context()); err != nil || current.Load().Revision() != 7 {
 		t.Errorf("%v", err)
 	}
@@ -207,13 +211,13 @@ func TestDiskGoesOnThatWouldBeRefused(t *testing.T) {
 	kept := set(6, 1)
 	kept.Platform = &policyv1.Platform{Limits: []*policyv1.Limit{{TokensPerDay: proto.Uint64(100)}}} // less than one answer reserves
 	kept.Revision.Digest = nil
-	if err := policy.Save(dir, kept); err != nil {
+	if err := policy.NewKeeper(dir).Save(policy.NewCut(kept)); err != nil {
 		t.Fatal(err)
 	}
 	again := proto.CloneOf(kept)
 	again.Revision = nil
 	again.Models = append(again.Models, &policyv1.Model{Name: "new", Endpoint: "e"})
-	a, current := agent(dir, &script{offers: []Candidate{{Set: again}}})
+	a, current := agent(dir, &script{offers: []Candidate{{Cut: policy.NewCut(again)}}})
 	if err := a.Start(t.Context()); err != nil || current.Load().Revision() != 6 {
 		t.Fatalf("%v", err)
 	}

@@ -70,7 +70,10 @@ func (f *File) Nack(_ string, again bool) {
 func (f *File) candidate(v view) Candidate {
 	c := Candidate{From: "file " + f.path, Err: v.err}
 	if c.Err == nil {
-		c.Set, c.Err = policy.Parse(f.path, v.content)
+		set, err := policy.Parse(f.path, v.content)
+		if c.Err = err; err == nil {
+			c.Cut = policy.NewCut(set)
+		}
 	}
 	return c
 }

@@ -129,7 +129,7 @@ func TestFileThatIsNone(t *testing.T) {
 		if err := f.Run(ctx, func(c Candidate) { got = c; cancel() }); err != nil {
 			t.Fatal(err)
 		}
-		if got.Set != nil || got.Err == nil || !strings.Contains(got.Err.Error(), want) || !strings.Contains(got.Err.Error(), path) || got.From != "file "+path {
+		if got.Cut != nil || got.Err == nil || !strings.Contains(got.Err.Error(), want) || !strings.Contains(got.Err.Error(), path) || got.From != "file "+path {
 			t.Errorf("%s: %+v", path, got)
 		}
 		if path == large && !errors.As(got.Err, &policy.Problems{}) {

@@ -213,12 +213,16 @@ func (s *spoke) saved(d *datadriven.TestData) string {
 
 // disk is what a restart would find.
 func (s *spoke) disk() string {
-	set, err := policy.Load(s.dir)
+	cut, err := policy.Load(s.dir)
 	var b bytes.Buffer
 	if err != nil {
 		fmt.Fprintln(&b, err)
 	}
-	if set != nil {
+	if cut != nil {
+		set, err := cut.Set()
+		if err != nil {
+			return err.Error()
+		}
 		fmt.Fprintf(&b, "revision %d, %d keys\n", set.Revision.Number, len(policy.Keys(set)))
 	}
 	return b.String()

@@ -3,13 +3,15 @@ package xds
 import (
 	"context"
 
-	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+	"github.com/spokegate/spokegate/policy"
 )
 
 // Candidate is what a source offers: a set, or why there is none.
 type Candidate struct {
-	// Set may carry a revision, of a source that numbers; without a number the agent gives the next.
-	Set *policyv1.Set
+	// Cut may carry a revision, of a source that numbers; without a number the agent gives the next.
+	Cut *policy.Cut
+	// Digest is what the source says of the content, so that nothing can be lost on the way; nil: it says nothing.
+	Digest []byte
 	// Err: it could not even be read. The agent refuses it with this reason.
 	Err error
 	// From is where it comes from, for people.

@@ -107,12 +107,12 @@ func (r revocation) edit() error {
 
 // warnUnknown says that a revocation refuses nobody yet: perhaps its key is written wrongly.
 func (r revocation) warnUnknown() {
-	set, err := policy.Load(r.dir)
-	if set == nil {
+	cut, err := policy.Load(r.dir)
+	if cut == nil {
 		r.warn("it is not known whether there is such a key: %v", err)
 		return
 	}
-	s, err := policy.Compile(set, r.moment)
+	s, err := policy.CompileKept(cut, r.moment)
 	switch {
 	case err != nil:
 		r.warn("it is not known whether there is such a key: %v", err)

@@ -27,7 +27,7 @@ issuers: [{name: okta, issuer: x, audience: y, jwks_file: /z}]}`, hash))
 		t.Fatal(err)
 	}
 	set.Revision = &policyv1.Revision{Number: 7}
-	if err := policy.Save(filepath.Join(dir, "policy"), set); err != nil {
+	if err := policy.NewKeeper(filepath.Join(dir, "policy")).Save(policy.NewCut(set)); err != nil {
 		t.Fatal(err)
 	}
 	return dir, hash

@@ -483,7 +483,9 @@ type Model struct {
 	// Overrides the platform's, member by member.
 	Tokens *Tokens `protobuf:"bytes,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// What its tokens cost, for records; nothing is decided by it. Absent: nobody knows.
-	Price         *Price `protobuf:"bytes,7,opt,name=price,proto3" json:"price,omitempty"`
+	Price *Price `protobuf:"bytes,7,opt,name=price,proto3" json:"price,omitempty"`
+	// The spoke that serves it, in place of an endpoint or targets, where that is another one: it may be named, and not be used.
+	Elsewhere     string `protobuf:"bytes,8,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -565,6 +567,13 @@ func (x *Model) GetPrice() *Price {
 		return x.Price
 	}
 	return nil
+}
+
+func (x *Model) GetElsewhere() string {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return ""
 }
 
 // Price of a million tokens, in millionths of the currency. input and output must be given.
@@ -1490,7 +1499,7 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"outputMost\x88\x01\x01\x12(\n" +
 	"\rcached_weight\x18\x02 \x01(\x01H\x01R\fcachedWeight\x88\x01\x01B\x0e\n" +
 	"\f_output_mostB\x10\n" +
-	"\x0e_cached_weight\"\xaa\x02\n" +
+	"\x0e_cached_weight\"\xc8\x02\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x122\n" +
@@ -1499,7 +1508,8 @@ const file_policy_v1_policy_proto_rawDesc = "" +
 	"\vengine_name\x18\x05 \x01(\tR\n" +
 	"engineName\x123\n" +
 	"\x06tokens\x18\x06 \x01(\v2\x1b.spokegate.policy.v1.TokensR\x06tokens\x120\n" +
-	"\x05price\x18\a \x01(\v2\x1a.spokegate.policy.v1.PriceR\x05price\"\x98\x01\n" +
+	"\x05price\x18\a \x01(\v2\x1a.spokegate.policy.v1.PriceR\x05price\x12\x1c\n" +
+	"\telsewhere\x18\b \x01(\tR\telsewhere\"\x98\x01\n" +
 	"\x05Price\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x19\n" +
 	"\x05input\x18\x02 \x01(\x03H\x00R\x05input\x88\x01\x01\x12\x1b\n" +
