@@ -56,6 +56,6 @@ func (b *books) engine(moment string, c counters) {
 	b.journal.Append(&usagev1.Record{
 		Id: usage.EngineID(b.source(), b.epoch, b.engines), Kind: usage.KindEngine, EngineEpoch: b.epoch,
 		Worker: b.worker, Spoke: b.spoke, Endpoint: b.endpoint, EndedAt: timestamppb.New(time.Now()),
-		Engine: &usagev1.EngineCounters{Moment: moment, PromptTokens: c.prompt, CompletionTokens: c.completion},
+		Engine: &usagev1.EngineCounters{Moment: moment, PromptTokens: c.Prompt, CompletionTokens: c.Completion},
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/spokegate/spokegate/enginemetrics"
 )
 
 // What makes a worker worse than it seems, in a word; what follows the colon is for people.
@@ -58,17 +60,17 @@ func (p *pressure) take(r reading, causes []string) {
 		p.past = p.past[1:]
 	}
 	before := p.past[0].counters
-	if since(&p.fullFrom, r.cache != nil && *r.cache >= fullAt, r.at) >= pressFor {
-		causes = append(causes, fmt.Sprintf("%s: %.0f %% of the KV blocks in use for %s", kvMemory, 100**r.cache, words(r.at.Sub(p.fullFrom))))
+	if since(&p.fullFrom, r.Cache != nil && *r.Cache >= fullAt, r.at) >= pressFor {
+		causes = append(causes, fmt.Sprintf("%s: %.0f %% of the KV blocks in use for %s", kvMemory, 100**r.Cache, words(r.at.Sub(p.fullFrom))))
 	}
-	long := r.waiting != nil && *r.waiting >= queueLeast && (r.running == nil || *r.waiting > *r.running)
+	long := r.Waiting != nil && *r.Waiting >= queueLeast && (r.Running == nil || *r.Waiting > *r.Running)
 	if since(&p.longFrom, long, r.at) >= pressFor {
-		causes = append(causes, fmt.Sprintf("%s: %d wait, %d run, for %s", queueGrowth, *r.waiting, clampUint32(r.running), words(r.at.Sub(p.longFrom))))
+		causes = append(causes, fmt.Sprintf("%s: %d wait, %d run, for %s", queueGrowth, *r.Waiting, enginemetrics.Uint32(r.Running), words(r.at.Sub(p.longFrom))))
 	}
-	if grown := growth(before.preemptions, r.preemptions); grown > 0 {
+	if grown := growth(before.Preemptions, r.Preemptions); grown > 0 {
 		causes = append(causes, fmt.Sprintf("%s: %d in the last minute", preemptions, grown))
 	}
-	if failed := r.transferFailed - before.transferFailed; failed > 0 {
+	if failed := r.TransferFailed - before.TransferFailed; failed > 0 {
 		causes = append(causes, fmt.Sprintf("%s: %d failed in the last minute", kvTransfer, failed))
 	} else if slow := slowTransfers(before, r.counters); slow != "" {
 		causes = append(causes, kvTransfer+": "+slow)
@@ -97,7 +99,7 @@ func growth(from, to *int64) int64 {
 
 // slowTransfers says how slow they were; "" if they were not, or there were none.
 func slowTransfers(before, now counters) string {
-	n, took, moved := now.transfers-before.transfers, now.transferTime-before.transferTime, now.transferBytes-before.transferBytes
+	n, took, moved := now.Transfers-before.Transfers, now.TransferTime-before.TransferTime, now.TransferBytes-before.TransferBytes
 	switch {
 	case n <= 0 || took <= 0:
 		return ""

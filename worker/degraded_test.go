@@ -14,7 +14,7 @@ import (
 
 // pressed is a reading at so many seconds.
 func pressed(second int, change func(*counters)) reading {
-	r := reading{at: time.Unix(int64(second), 0), counters: counters{running: new(int64(2)), waiting: new(int64(0)), cache: new(0.1), preemptions: new(int64(5))}}
+	r := reading{at: time.Unix(int64(second), 0), counters: counters{Running: new(int64(2)), Waiting: new(int64(0)), Cache: new(0.1), Preemptions: new(int64(5))}}
 	if change != nil {
 		change(&r.counters)
 	}
@@ -22,8 +22,8 @@ func pressed(second int, change func(*counters)) reading {
 }
 
 func TestPressure(t *testing.T) {
-	full := func(c *counters) { *c.cache = 0.97 }
-	queue := func(c *counters) { *c.waiting = 9 }
+	full := func(c *counters) { *c.Cache = 0.97 }
+	queue := func(c *counters) { *c.Waiting = 9 }
 	for name, test := range map[string]struct {
 		readings []reading
 		want     []string
@@ -33,16 +33,16 @@ func TestPressure(t *testing.T) {
 		"full for long":         {[]reading{pressed(0, full), pressed(2, full), pressed(31, full)}, []string{"memory: 97 % of the KV blocks in use for 31s"}},
 		"full with a pause":     {[]reading{pressed(0, full), pressed(20, nil), pressed(22, full), pressed(40, full)}, nil},
 		"a queue":               {[]reading{pressed(0, queue), pressed(30, queue)}, []string{"queue: 9 wait, 2 run, for 30s"}},
-		"a queue that is short": {[]reading{pressed(0, func(c *counters) { *c.waiting = 3 }), pressed(60, func(c *counters) { *c.waiting = 3 })}, nil},
-		"a queue beside as many that run": {[]reading{pressed(0, func(c *counters) { *c.waiting, *c.running = 9, 9 }),
-			pressed(60, func(c *counters) { *c.waiting, *c.running = 9, 9 })}, nil},
-		"preempted lately":            {[]reading{pressed(0, nil), pressed(10, func(c *counters) { *c.preemptions = 8 })}, []string{"preemptions: 3 in the last minute"}},
-		"preempted before":            {[]reading{pressed(0, func(c *counters) { *c.preemptions = 1 }), pressed(10, nil), pressed(75, nil), pressed(80, nil)}, nil},
+		"a queue that is short": {[]reading{pressed(0, func(c *counters) { *c.Waiting = 3 }), pressed(60, func(c *counters) { *c.Waiting = 3 })}, nil},
+		"a queue beside as many that run": {[]reading{pressed(0, func(c *counters) { *c.Waiting, *c.Running = 9, 9 }),
+			pressed(60, func(c *counters) { *c.Waiting, *c.Running = 9, 9 })}, nil},
+		"preempted lately":            {[]reading{pressed(0, nil), pressed(10, func(c *counters) { *c.Preemptions = 8 })}, []string{"preemptions: 3 in the last minute"}},
+		"preempted before":            {[]reading{pressed(0, func(c *counters) { *c.Preemptions = 1 }), pressed(10, nil), pressed(75, nil), pressed(80, nil)}, nil},
 		"transfers over TCP":          {[]reading{pressed(0, nil), pressed(2, transfers(10, 4, 1e9))}, []string{"kv-transfer: 0.25 GB/s"}},
 		"transfers over RDMA":         {[]reading{pressed(0, nil), pressed(2, transfers(10, 0.05, 1e9))}, nil},
 		"too little to tell":          {[]reading{pressed(0, nil), pressed(2, transfers(1, 1, 1e6))}, nil},
 		"slow, nobody tells bytes":    {[]reading{pressed(0, nil), pressed(2, transfers(10, 18, 0))}, []string{"kv-transfer: 1800 ms a transfer"}},
-		"failed":                      {[]reading{pressed(0, nil), pressed(2, func(c *counters) { c.transferFailed = 2 })}, []string{"kv-transfer: 2 failed in the last minute"}},
+		"failed":                      {[]reading{pressed(0, nil), pressed(2, func(c *counters) { c.TransferFailed = 2 })}, []string{"kv-transfer: 2 failed in the last minute"}},
 		"an engine that says nothing": {[]reading{{at: time.Unix(0, 0)}, {at: time.Unix(60, 0)}}, nil},
 	} {
 		var p pressure
@@ -56,7 +56,7 @@ func TestPressure(t *testing.T) {
 }
 
 func transfers(n int64, seconds, bytes float64) func(*counters) {
-	return func(c *counters) { c.transfers, c.transferTime, c.transferBytes = n, seconds, bytes }
+	return func(c *counters) { c.Transfers, c.TransferTime, c.TransferBytes = n, seconds, bytes }
 }
 
 // Of the past no more is kept than a minute needs.

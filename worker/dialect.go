@@ -3,6 +3,8 @@ package worker
 import (
 	"regexp"
 	"strings"
+
+	"github.com/spokegate/spokegate/enginemetrics"
 )
 
 // dialect is what the shim must know of a kind of engine to understand what it says. The zero value understands nothing.
@@ -11,25 +13,14 @@ type dialect struct {
 	metrics string
 	// anyKind: nobody knows, and the names of its metrics may tell.
 	anyKind bool
-	// families in it; several names are tried in order.
-	families families
+	// families in it.
+	families enginemetrics.Families
 	// progress tells how far a start is: the first group of a pattern, or all that it matched.
 	progress []*regexp.Regexp
 	// memory, fatal are lines that tell why it died.
 	memory, fatal []*regexp.Regexp
 	// transport tells by which means KV blocks travel; a first group that is not fast is a fallback.
 	slow []*regexp.Regexp
-}
-
-// families are the names of the metrics that count. Empty: the engine has none such.
-type families struct {
-	prompt, completion string // counters: tokens taken in, and generated
-	running, waiting   string // gauges: requests
-	cache              string // gauge: share of the KV blocks in use, 0 to 1
-	preemptions        string // counter, or gauge that grows
-	transferTime       string // histogram: seconds of a transfer of KV blocks
-	transferBytes      string // histogram: bytes of one
-	transferFailed     string // counter
 }
 
 // Lines that every engine in Python says.

@@ -69,17 +69,17 @@ func (m *engineMetrics) degraded(causes []string) {
 }
 
 func (m *engineMetrics) counted(c counters) {
-	if c.running != nil {
-		m.requests.WithLabelValues("running").Set(float64(*c.running))
+	if c.Running != nil {
+		m.requests.WithLabelValues("running").Set(float64(*c.Running))
 	}
-	if c.waiting != nil {
-		m.requests.WithLabelValues("waiting").Set(float64(*c.waiting))
+	if c.Waiting != nil {
+		m.requests.WithLabelValues("waiting").Set(float64(*c.Waiting))
 	}
-	if c.cache != nil {
-		m.cache.Set(*c.cache)
+	if c.Cache != nil {
+		m.cache.Set(*c.Cache)
 	}
-	if c.preemptions != nil {
-		m.preempted.Set(float64(*c.preemptions))
+	if c.Preemptions != nil {
+		m.preempted.Set(float64(*c.Preemptions))
 	}
 }
 

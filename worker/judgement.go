@@ -80,25 +80,25 @@ func (m *monitor) readNow(r readResult, now time.Time) {
 		// Also without counters: nobody knows why they were not read, and the engine generates.
 		first := m.last.counters
 		if !r.settled { // requests of before still run: what they take is journaled for no run, or for the one before
-			first.prompt, first.completion = nil, nil
+			first.Prompt, first.Completion = nil, nil
 		}
 		m.books.engine(usage.MomentFirst, first)
 		m.phase, m.proved, m.booked = trusted, false, m.last
 		m.say(m.life)
 	case r.err != nil:
 		return
-	case backwards(before.counters, m.last.counters):
+	case m.last.Backwards(before.counters):
 		if e, ok := m.engine.(renewer); ok {
 			m.last = before // of the run that has ended
 			e.renew()
 			return
 		}
-	case !before.tokens(m.last.counters):
+	case !before.SameTokens(m.last.counters):
 		m.moved = now
 	}
 	m.metrics.counted(m.last.counters)
 	m.observe(&r)
-	if r.settled && !m.booked.tokens(m.last.counters) {
+	if r.settled && !m.booked.SameTokens(m.last.counters) {
 		m.states.atRest(r.entered, m.bookIdle)
 	}
 }
@@ -124,12 +124,5 @@ func (m *monitor) observe(r *readResult) {
 		causes = sorted([]string{fmt.Sprintf("%s: no token for %s", hung, words(m.watch.Hung))}, causes)
 	}
 	m.metrics.degraded(causes)
-	m.states.observe(causes, m.last.load())
+	m.states.observe(causes, loadOf(m.last.counters))
 }
-
-// backwards says that counters began anew.
-func backwards(from, to counters) bool {
-	return less(to.prompt, from.prompt) || less(to.completion, from.completion)
-}
-
-func less(a, b *int64) bool { return a != nil && b != nil && *a < *b }

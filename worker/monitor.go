@@ -202,7 +202,7 @@ func (m *monitor) readDue(now time.Time) bool {
 }
 
 func (m *monitor) bookingDue(now time.Time) bool {
-	return now.Sub(m.booked.at) >= m.watch.Journal && !m.booked.tokens(m.last.counters)
+	return now.Sub(m.booked.at) >= m.watch.Journal && !m.booked.SameTokens(m.last.counters)
 }
 
 func (m *monitor) probeDue(now time.Time) bool {

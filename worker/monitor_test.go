@@ -225,7 +225,7 @@ func TestIdleCountersStandWhereTheyBelong(t *testing.T) {
 	if entered != 0 || !idle {
 		t.Fatalf("%d entered, idle %v", entered, idle)
 	}
-	grown := readResult{counters: counters{completion: new(int64(5))}, settled: true, entered: entered}
+	grown := readResult{counters: counters{Completion: new(int64(5))}, settled: true, entered: entered}
 	leave, _ := m.states.enter()
 	m.readNow(grown, time.Now())
 	leave()
@@ -286,7 +286,7 @@ func TestAFirstReadingInTrafficIsUnknown(t *testing.T) {
 	m.take(Life{State: workerv1.State_STATE_READY, Description: Description{Epoch: "e1"}})
 	m.proved = true
 	seven := int64(7)
-	m.readNow(readResult{counters: counters{prompt: &seven, completion: &seven}}, time.Now())
+	m.readNow(readResult{counters: counters{Prompt: &seven, Completion: &seven}}, time.Now())
 	records := to.ofKind("engine")
 	if len(records) != 1 || records[0].Engine.GetMoment() != "first" || records[0].Engine.PromptTokens != nil || records[0].Engine.CompletionTokens != nil {
 		t.Errorf("%v", records)

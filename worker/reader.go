@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
+	"github.com/spokegate/spokegate/enginemetrics"
 )
 
 // reader reads an engine's counters, and those of its GPUs.
@@ -38,7 +38,7 @@ func (r *reader) read(ctx context.Context, settle bool) readResult {
 		within, cancel := context.WithTimeout(ctx, settleMost)
 		for !errors.Is(result.err, errNoMetrics) && !result.settled && sleep(within, settleEvery) {
 			again, err := r.once(ctx)
-			result.settled = err == nil && result.err == nil && again.tokens(result.counters) && again.still()
+			result.settled = err == nil && result.err == nil && again.SameTokens(result.counters) && again.Still()
 			result.counters, result.err = again, err
 		}
 		cancel()
@@ -52,11 +52,6 @@ func (r *reader) read(ctx context.Context, settle bool) readResult {
 	return result
 }
 
-// still says that nothing runs in the engine, as far as it says.
-func (c counters) still() bool {
-	return (c.running == nil || *c.running == 0) && (c.waiting == nil || *c.waiting == 0)
-}
-
 func (r *reader) once(ctx context.Context) (counters, error) {
 	path, families := r.speech.metrics, r.speech.families
 	if path == "" && !r.speech.anyKind {
@@ -65,18 +60,18 @@ func (r *reader) once(ctx context.Context) (counters, error) {
 	if r.speech.anyKind {
 		path = "/metrics"
 	}
-	page, err := scrape(ctx, r.base, r.via, path)
+	page, err := scrape(ctx, r.base, r.via, path, enginemetrics.Known)
 	if err != nil {
 		return counters{}, err
 	}
 	if r.speech.anyKind {
-		found, ok := recognise(page)
+		found, ok := enginemetrics.Recognise(page)
 		if !ok {
 			return counters{}, errNoMetrics
 		}
 		families = found
 	}
-	return families.read(page), nil
+	return families.Read(page), nil
 }
 
 // gpuReader reads what a DCGM exporter tells of this engine's GPUs.
@@ -110,19 +105,27 @@ var gpuFaults = []struct {
 	{"DCGM_FI_DEV_POWER_VIOLATION", true, "slowed by its power limit"},
 }
 
+var gpuNames = func() enginemetrics.Names {
+	names := enginemetrics.Names{}
+	for _, f := range gpuFaults {
+		names[f.field] = true
+	}
+	return names
+}()
+
 // read tells what is wrong; an exporter that does not answer is wrong too.
 func (g *gpuReader) read(ctx context.Context) (causes []string) {
 	base := *g.at
 	path := base.Path
 	base.Path = ""
-	page, err := scrape(ctx, &base, g.via, path)
+	page, err := scrape(ctx, &base, g.via, path, gpuNames)
 	if err != nil {
 		return []string{fmt.Sprintf("%s: its exporter cannot be read: %v", gpuTrouble, err)}
 	}
 	for _, fault := range gpuFaults {
-		for _, m := range page[fault.field].GetMetric() {
+		for _, m := range page[fault.field] {
 			id, mine := g.of(m)
-			value := valueOf(m)
+			value := m.Value
 			key := fault.field + id
 			before, known := g.past[key]
 			g.past[key] = value
@@ -139,17 +142,17 @@ func (g *gpuReader) read(ctx context.Context) (causes []string) {
 	return causes
 }
 
-func (g *gpuReader) of(m *dto.Metric) (id string, mine bool) {
+func (g *gpuReader) of(m enginemetrics.Sample) (id string, mine bool) {
 	mine = len(g.mine) == 0
-	for _, l := range m.Label {
-		switch l.GetName() {
+	for _, l := range m.Labels {
+		switch l.Name {
 		case "gpu":
-			id = l.GetValue()
+			id = l.Value
 		case "UUID":
 		default:
 			continue
 		}
-		mine = mine || slices.Contains(g.mine, l.GetValue())
+		mine = mine || slices.Contains(g.mine, l.Value)
 	}
 	return id, mine
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+
+	"github.com/spokegate/spokegate/enginemetrics"
 )
 
 // sglang is SGLang, by its documents; tested against scripted engines only.
@@ -33,12 +35,8 @@ var sglang = kind{
 }
 
 var sglangSpeech = dialect{
-	metrics: "/metrics",
-	families: families{
-		prompt: "sglang:prompt_tokens_total", completion: "sglang:generation_tokens_total",
-		running: "sglang:num_running_reqs", waiting: "sglang:num_queue_reqs",
-		cache: "sglang:token_usage", preemptions: "sglang:num_retractions_total",
-	},
+	metrics:  "/metrics",
+	families: enginemetrics.SGLang,
 	progress: []*regexp.Regexp{
 		regexp.MustCompile(`(Loading [a-zA-Z ]*checkpoint shards[^:]*: +\d+ ?%)`),
 		regexp.MustCompile(`(Capturing batches[^:]*: +\d+ ?%)`),

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/spokegate/spokegate/enginemetrics"
 )
 
 // SimConfig is a simulated engine, run as a child process.
@@ -47,11 +49,8 @@ type simEngine struct {
 }
 
 var simSpeech = dialect{
-	metrics: "/metrics",
-	families: families{
-		prompt: "spokegate_sim_prompt_tokens_total", completion: "spokegate_sim_generation_tokens_total",
-		running: "spokegate_sim_requests_running", waiting: "spokegate_sim_requests_waiting",
-	},
+	metrics:  "/metrics",
+	families: enginemetrics.Sim,
 }
 
 // A simulator starts in a moment, has nothing to give up, and is always started again: it is for trying things out.

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spokegate/spokegate/enginemetrics"
 )
 
 // vllm is vLLM 0.24 and newer; tested with the real 0.32.
@@ -35,14 +36,8 @@ var vllm = kind{
 }
 
 var vllmSpeech = dialect{
-	metrics: "/metrics",
-	families: families{
-		prompt: "vllm:prompt_tokens_total", completion: "vllm:generation_tokens_total",
-		running: "vllm:num_requests_running", waiting: "vllm:num_requests_waiting",
-		cache: "vllm:kv_cache_usage_perc", preemptions: "vllm:num_preemptions_total",
-		transferTime: "vllm:nixl_xfer_time_seconds", transferBytes: "vllm:nixl_bytes_transferred",
-		transferFailed: "vllm:nixl_num_failed_transfers_total",
-	},
+	metrics:  "/metrics",
+	families: enginemetrics.VLLM,
 	progress: []*regexp.Regexp{
 		regexp.MustCompile(`(Loading [a-zA-Z ]*(?:checkpoint shards|weights)[^:]*: +\d+ ?%)`),
 		regexp.MustCompile(`(Capturing CUDA graphs?[^:]*: +\d+ ?%)`),
@@ -128,33 +123,15 @@ func vllmSource(l *launched) KVSource {
 	return s
 }
 
-// vllmBlocks reads the labels of vllm:cache_config_info.
+// vllmBlocks reads what vllm:cache_config_info says.
 func vllmBlocks(ctx context.Context, l *launched) (Description, error) {
-	resp, err := get(ctx, l.Base(), l.probe, "/metrics")
+	page, err := scrape(ctx, l.Base(), l.probe, "/metrics", enginemetrics.Known)
 	if err != nil {
 		return Description{}, err
 	}
-	defer resp.Body.Close()
-	m, err := parseMetrics(io.LimitReader(resp.Body, metricsMost))
-	if err != nil {
-		return Description{}, err
-	}
-	info := m["vllm:cache_config_info"]
-	if info == nil || len(info.Metric) == 0 {
+	if len(page[enginemetrics.VLLM.Config]) == 0 {
 		return Description{}, errors.New("/metrics has no vllm:cache_config_info yet")
 	}
-	var d Description
-	for _, label := range info.Metric[0].Label {
-		n, err := strconv.ParseUint(label.GetValue(), 10, 32)
-		if err != nil {
-			continue
-		}
-		switch label.GetName() {
-		case "block_size":
-			d.BlockSize = uint32(n)
-		case "num_gpu_blocks":
-			d.Blocks = n * uint64(len(info.Metric)) // one a rank
-		}
-	}
-	return d, nil
+	c := enginemetrics.VLLM.Read(page)
+	return Description{BlockSize: c.BlockSize, Blocks: c.Blocks}, nil
 }
