@@ -37,6 +37,7 @@ var layers = []string{
 	"usage",
 	"policy",
 	"openai",
+	"enginemetrics", // what engines say of themselves
 	"identity/mtls", // reads files and makes handshakes, which identity itself does not
 	"identity/jwks", // reads files and addresses, which identity itself does not
 	"identity",
