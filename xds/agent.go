@@ -98,7 +98,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		first, stop = context.WithTimeout(first, a.Patience)
 		defer stop()
 	}
-	err = a.source.Run(first, func(c Candidate) {
+	err = a.source.Run(first, a.held(), func(c Candidate) {
 		a.offer(c)
 		cancel()
 	})
@@ -123,7 +123,7 @@ func (a *Agent) nothing(ctx context.Context, source, disk error) error {
 // Run answers the source's offers, and follows what the spoke revokes by itself, until ctx is done.
 func (a *Agent) Run(ctx context.Context) error {
 	work, ctx := errgroup.WithContext(ctx)
-	work.Go(func() error { return a.source.Run(ctx, a.offer) })
+	work.Go(func() error { return a.source.Run(ctx, a.held(), a.offer) })
 	work.Go(func() error { a.followRevoked(ctx); return nil })
 	return work.Wait()
 }
@@ -234,6 +234,14 @@ func (a *Agent) inForce() *policy.Snapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.compiled
+}
+
+// held is the cut in force; nil: none.
+func (a *Agent) held() *policy.Cut {
+	if s := a.inForce(); s != nil {
+		return s.Cut()
+	}
+	return nil
 }
 
 // serve puts a revision in force, under what the spoke has revoked by itself.

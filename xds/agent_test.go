@@ -27,7 +27,7 @@ type script struct {
 	answers []string
 }
 
-func (s *script) Run(ctx context.Context, offer func(Candidate)) error {
+func (s *script) Run(ctx context.Context, held *policy.Cut, offer func(Candidate)) error {
 	for ctx.Err() == nil && len(s.offers) > 0 {
 		c := s.offers[0]
 		s.offers = s.offers[1:]
@@ -181,9 +181,9 @@ func TestStartWithBrokenSource(t *testing.T) {
 
 type ended struct{}
 
-func (ended) Run(context.Context, func(Candidate)) error { return nil }
-func (ended) Ack(uint64)                                 {}
-func (ended) Nack(string, bool)                          {}
+func (ended) Run(context.Context, *policy.Cut, func(Candidate)) error { return nil }
+func (ended) Ack(uint64)                                              {}
+func (ended) Nack(string, bool)                                       {}
 
 // TestDiskHoldsInvalidPolicy: another release wrote what this one refuses.
 func TestDiskHoldsInvalidPolicy(t *testing.T) {

@@ -37,7 +37,7 @@ func NewFile(path string, log *slog.Logger) *File {
 }
 
 // Run offers the file's content now and whenever it changed. See [Source].
-func (f *File) Run(ctx context.Context, offer func(Candidate)) error {
+func (f *File) Run(ctx context.Context, _ *policy.Cut, offer func(Candidate)) error {
 	tick := time.NewTicker(f.Every)
 	defer tick.Stop()
 	for {

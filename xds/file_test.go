@@ -126,7 +126,7 @@ func TestFileThatIsNone(t *testing.T) {
 		f.Every = 1
 		ctx, cancel := context.WithCancel(context.Background())
 		var got Candidate
-		if err := f.Run(ctx, func(c Candidate) { got = c; cancel() }); err != nil {
+		if err := f.Run(ctx, nil, func(c Candidate) { got = c; cancel() }); err != nil {
 			t.Fatal(err)
 		}
 		if got.Cut != nil || got.Err == nil || !strings.Contains(got.Err.Error(), want) || !strings.Contains(got.Err.Error(), path) || got.From != "file "+path {
