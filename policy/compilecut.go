@@ -79,7 +79,7 @@ func (c *compiler) keysOf(around bool) {
 	}
 	for _, r := range changed {
 		if s := c.shard(r); s != nil {
-			swap(s.GetNumber(), packShard(s))
+			swap(s.GetNumber(), packShard(s, c.teams))
 			fresh[s.GetNumber()] = true
 		}
 	}

@@ -48,9 +48,10 @@ func (x *idIndex) change(removed, added []uint64) (next *idIndex, crowded []uint
 		next[bucket] = without(next[bucket], marks)
 	}
 	for bucket, marks := range fresh {
-		all := append(slices.Clone(next[bucket]), marks...)
+		all := make([]uint64, 0, len(next[bucket])+len(marks))
+		all = append(append(all, next[bucket]...), marks...)
 		slices.Sort(all)
-		next[bucket] = slices.Clip(all)
+		next[bucket] = all
 		for i, m := range all {
 			if i > 0 && all[i-1]&^shardMask == m&^shardMask {
 				crowded = append(crowded, m)

@@ -57,8 +57,8 @@ type more struct {
 	limits   []Limit
 }
 
-// packShard compiles a shard whose keys are known to be good.
-func packShard(s *policyv1.KeyShard) *shard {
+// packShard compiles a shard whose keys are known to be good. names have one copy of each team's name, for all shards.
+func packShard(s *policyv1.KeyShard, names map[string]*policyv1.Team) *shard {
 	keys := slices.Clone(s.GetKeys())
 	slices.SortFunc(keys, compareKeys)
 	out := &shard{hashes: make([]identity.Hash, len(keys)), keys: make([]packed, len(keys))}
@@ -68,11 +68,12 @@ func packShard(s *policyv1.KeyShard) *shard {
 		if !known {
 			n = uint16(len(out.teams))
 			teams[k.GetTeam()] = n
-			out.teams = append(out.teams, k.GetTeam())
+			out.teams = append(out.teams, names[k.GetTeam()].GetName())
 		}
 		out.hashes[i], out.keys[i] = identity.Hash(k.GetSha256()), pack(k, n)
 		out.special = out.special || len(k.GetModels())+len(k.GetLimits()) > 0
 	}
+	out.teams = slices.Clone(out.teams)
 	return out
 }
 
