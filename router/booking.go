@@ -35,15 +35,15 @@ type Booking struct {
 
 // sent is a prompt at a worker that announces its blocks: until its first byte it counts as held there.
 type sent struct {
-	hashes []uint64
-	slot   int
-	life   uint32
+	leaf *node // of the index: where the prompt ends
+	slot int
+	life uint32
 }
 
 // computed ends the wait.
 func (b *Booking) computed(is bool) {
 	if s := b.sent; s != nil {
-		b.r.index.Computed(b.r.clock, s.hashes, s.slot, s.life, burst, is)
+		b.r.index.Computed(b.r.clock, s.leaf, s.slot, s.life, burst, is)
 		b.sent = nil
 	}
 }

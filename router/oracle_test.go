@@ -148,7 +148,7 @@ func pickBoth(p *pool, d *dumb, r *rand.Rand) {
 	d.picks++
 	d.picked[d.name(want)] = d.picks
 	d.books = append(d.books, k)
-	d.sent = append(d.sent, sentPrompt{prompt, want, d.alive[want], p.now})
+	d.sent = append(d.sent, &sentPrompt{prompt: prompt, worker: want, life: d.alive[want], until: p.now.Add(d.ttl)})
 }
 
 // happen does something to a random request.

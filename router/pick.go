@@ -1,11 +1,8 @@
 package router
 
 import (
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router/blocktree"
@@ -35,6 +32,15 @@ type Ask struct {
 // known says that all of the prompt's text is.
 func (a *Ask) known() bool { return a.Text != nil && !a.Begins }
 
+// guessBy is what prompts are compared by where what is held is guessed: the text as the engine reads it, or if not all of that is
+// known, the prompt as we write it. One is never taken for the other: the latter has bytes that no text contains.
+func (a *Ask) guessBy() (prompt []byte, root uint64) {
+	if a.known() {
+		return a.Text, a.Root
+	}
+	return a.Prompt, 0
+}
+
 // size of the prompt in bytes.
 func (a *Ask) size() int {
 	if a.known() {
@@ -54,7 +60,8 @@ func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, p *Prompt, 
 	s := r.pool.Get().(*scratch)
 	defer s.back(&r.pool)
 	how := r.routing.Load()
-	s.read(ask.Prompt, how.BlockBytes, r.cfg)
+	guessBy, root := ask.guessBy()
+	s.prompt.read(guessBy, root, how.BlockBytes, &r.cfg)
 	only := parseSubset(ask.Subset)
 	if ask.Text != nil {
 		r.exact.find(&s.walk, ask.Text, ask.Root)
@@ -128,9 +135,11 @@ func (r *Router) book(c *Choice, p *Prompt, known bool) {
 		if !best.doubted {
 			ttl = min(ttl, burst)
 		}
-		b.sent = &sent{slices.Clone(p.Hashes), best.w.slot, r.index.life(best.w.slot)}
 	}
-	r.index.Sent(r.clock, p.Hashes, best.w.slot, ttl, pending)
+	leaf := r.index.Sent(r.clock, p, best.w.slot, ttl, pending)
+	if pending {
+		b.sent = &sent{leaf, best.w.slot, r.index.life(best.w.slot)}
+	}
 	c.Booking = b
 }
 
@@ -146,12 +155,6 @@ func (c *Choice) tell(known bool) {
 	}
 }
 
-// Prompt is a prompt as the predictive index reads it.
-type Prompt struct {
-	// Hashes of its whole blocks, in order, each of the block alone.
-	Hashes []uint64
-}
-
 // scratch is what a pick needs for its own time.
 type scratch struct {
 	prompt Prompt
@@ -162,14 +165,6 @@ type scratch struct {
 func (s *scratch) back(pool *sync.Pool) {
 	s.walk.Reset()
 	pool.Put(s)
-}
-
-func (s *scratch) read(prompt []byte, size int, cfg Config) {
-	s.prompt.Hashes = s.prompt.Hashes[:0]
-	for len(prompt) >= size && len(s.prompt.Hashes) < cfg.MaxBlocks {
-		s.prompt.Hashes = append(s.prompt.Hashes, xxh3.HashSeed(prompt[:size], cfg.Seed))
-		prompt = prompt[size:]
-	}
 }
 
 func (s *scratch) heldBy(slots int) []int32 {

@@ -8,20 +8,26 @@ import (
 // predictive guesses what workers hold: it remembers which prompt was sent where, for a time. The router calls it under its
 // own lock. Workers are small numbers; one that was cleared may be given to another worker.
 //
-// It is a path-compressed tree over block hashes. A node is a run of blocks that all its holders hold whole: where a prompt
-// ends, or parts from another, the node is split. So a conversation of n turns is a path of about n nodes, however long it
-// is.
+// It is a path-compressed tree over block hashes, as package blocktree's, but no part of that. A pick must see what the one
+// before it was sent, so this index is read and written under the router's lock, in some microseconds; a walk through announced
+// blocks takes ten times as long, changes nothing, and goes beside others. In one tree all picks would stand in one line
+// behind such walks. And there would be nothing to share: an engine's blocks are of many lengths and go one by one, in an order
+// that the engine chooses; these are of one length, and go by age.
+//
+// A node is a run of blocks that all its holders hold whole: where a prompt ends, or parts from another, the node is split, and
+// where a prompt goes on from what only its own worker was sent, the two become one. So a conversation is a path of one or
+// two nodes, however many turns it has.
 //
 // Nodes are in one list by last use, and a parent is always used after its children. So the oldest node is a leaf, and
 // forgetting from the old end never leaves a gap in a path.
 type predictive struct {
 	ttl time.Duration // the longest
-	max int           // blocks
+	max int           // size
 
 	epoch  time.Time // times below are since then
 	root   node
 	edges  map[edge]*node
-	blocks int // in all nodes
+	size   int // of all nodes, in words of 8 bytes
 	newest *node
 	oldest *node
 
@@ -39,6 +45,8 @@ type node struct {
 	holders      []holder
 	used         time.Duration
 	newer, older *node
+	kids         int  // nodes whose parent it is
+	gone         bool // forgotten, or part of its parent now
 }
 
 // holder is a worker that was sent all of a node.
@@ -49,8 +57,16 @@ type holder struct {
 	pending uint32 // requests that wait there for their first byte with all of the node: it holds until they have it
 }
 
-func newPredictive(ttl time.Duration, maxBlocks int) *predictive {
-	return &predictive{ttl: ttl, max: maxBlocks, edges: map[edge]*node{}}
+// What a node takes beside its hashes, and a holder, in words of 8 bytes.
+const (
+	nodeSize   = 24
+	holderSize = 3
+)
+
+func (n *node) size() int { return nodeSize + cap(n.hashes) + holderSize*cap(n.holders) }
+
+func newPredictive(ttl time.Duration, words int) *predictive {
+	return &predictive{ttl: ttl, max: words, edges: map[edge]*node{}}
 }
 
 // since gives the time in the index's own terms.
@@ -63,53 +79,59 @@ func (x *predictive) since(now time.Time) time.Duration {
 
 // Overlap sets held[w], which is 0 before, to the number of leading whole blocks of the prompt that worker w was sent.
 func (x *predictive) Overlap(now time.Time, p *Prompt, held []int32) {
-	at, n, depth := x.since(now), &x.root, 0
+	at := x.since(now)
 	x.expire(at)
-	for depth < len(p.Hashes) {
-		next := x.edges[edge{n, p.Hashes[depth]}]
+	for x.enter(p); p.depth < len(p.Hashes); {
+		next := x.edges[edge{p.at, p.Hashes[p.depth]}]
 		if next == nil {
 			return
 		}
-		same := common(next.hashes, p.Hashes[depth:])
+		same := common(next.hashes, p.Hashes[p.depth:])
 		for _, h := range next.holders {
 			if x.valid(h, at) { // and so of all nodes before, which were sent with this one
-				held[h.worker] = int32(depth + same)
+				held[h.worker] = int32(p.depth + same)
 			}
 		}
-		depth += same
 		if same < len(next.hashes) {
 			return
 		}
-		n = next
+		p.at, p.depth = next, p.depth+same
 	}
 }
+
+// enter stands at the root.
+func (x *predictive) enter(p *Prompt) { p.at, p.depth = &x.root, 0 }
 
 // Waits says whether any of the prompt was sent to the worker and has no first byte yet, so that more of it may be held by the
 // time that this prompt's turn comes.
 func (x *predictive) Waits(p *Prompt, worker int) bool {
-	for n, rest := &x.root, p.Hashes; len(rest) > 0; {
-		next := x.edges[edge{n, rest[0]}]
-		if next == nil {
-			return false
+	if p.depth < len(p.Hashes) {
+		if next := x.edges[edge{p.at, p.Hashes[p.depth]}]; next != nil && x.waits(next, worker) {
+			return true
 		}
-		for _, h := range next.holders {
-			if h.worker == int32(worker) && h.pending > 0 && h.life == x.lives[worker] {
-				return true
-			}
+	}
+	for n := p.at; n != &x.root; n = n.parent {
+		if x.waits(n, worker) {
+			return true
 		}
-		same := common(next.hashes, rest)
-		if same < len(next.hashes) {
-			return false
+	}
+	return false
+}
+
+func (x *predictive) waits(n *node, worker int) bool {
+	for _, h := range n.holders {
+		if h.worker == int32(worker) {
+			return h.pending > 0 && h.life == x.lives[worker]
 		}
-		n, rest = next, rest[same:]
 	}
 	return false
 }
 
 func common(a, b []uint64) int {
 	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
+	a, b = a[:n], b[:n]
+	for i, v := range a {
+		if v != b[i] {
 			return i
 		}
 	}
@@ -120,25 +142,30 @@ func (x *predictive) valid(h holder, at time.Duration) bool {
 	return (h.until > at || h.pending > 0) && h.life == x.lives[h.worker]
 }
 
-// Sent notes that the prompt goes to the worker, and for how long, at most the longest, that holds. pending: it holds in any
-// case until Computed says that it has its first byte.
-func (x *predictive) Sent(now time.Time, hashes []uint64, worker int, ttl time.Duration, pending bool) {
+// Sent notes that the prompt, which Overlap was asked for before, goes to the worker, and for how long, at most the longest,
+// that holds. pending: it holds in any case until Computed says of the node returned that it has its first byte.
+func (x *predictive) Sent(now time.Time, p *Prompt, worker int, ttl time.Duration, pending bool) *node {
 	at := x.since(now)
 	x.know(worker)
 	h := holder{worker: int32(worker), life: x.lives[worker], until: at + ttl}
 	if pending {
 		h.pending = 1
 	}
-	// From the leaf up, so that each parent is used after its child.
-	for n := x.path(hashes); n != &x.root; n = n.parent {
+	leaf := x.path(p)
+	for n := leaf; n != &x.root; n = n.parent {
 		x.hold(n, h, at)
-		x.unlink(n)
-		x.link(n, nil)
-		n.used = at
 	}
-	for x.blocks > x.max {
+	x.touch(leaf, at)
+	for range 2 {
+		if x.joins(leaf, at) {
+			leaf = x.join(leaf)
+		}
+	}
+	p.at = leaf
+	for x.size > x.max && x.oldest != nil {
 		x.forget(x.oldest)
 	}
+	return leaf
 }
 
 // life of a worker, for Computed.
@@ -149,89 +176,69 @@ func (x *predictive) life(worker int) uint32 {
 
 // Computed ends what a pending Sent began. computed: the prompt has its first byte, and holds for ttl from now on; otherwise
 // the request has ended without.
-func (x *predictive) Computed(now time.Time, hashes []uint64, worker int, life uint32, ttl time.Duration, computed bool) {
-	at, n := x.since(now), &x.root
-	for len(hashes) > 0 && x.lives[worker] == life {
-		next := x.edges[edge{n, hashes[0]}]
-		if next == nil || len(next.hashes) > len(hashes) || common(next.hashes, hashes) < len(next.hashes) {
-			return // forgotten
+func (x *predictive) Computed(now time.Time, leaf *node, worker int, life uint32, ttl time.Duration, computed bool) {
+	at := x.since(now)
+	for n := leaf; n != &x.root && x.lives[worker] == life; n = n.parent {
+		i := slices.IndexFunc(n.holders, func(h holder) bool { return h.worker == int32(worker) && h.life == life })
+		if i < 0 { // forgotten
+			continue
 		}
-		for i := range next.holders {
-			h := &next.holders[i]
-			if h.worker != int32(worker) || h.life != life {
-				continue
-			}
-			h.pending -= min(h.pending, 1)
-			if computed {
-				h.until = max(h.until, at+ttl)
-			}
+		h := &n.holders[i]
+		h.pending -= min(h.pending, 1)
+		if computed {
+			h.until = max(h.until, at+ttl)
 		}
-		n, hashes = next, hashes[len(next.hashes):]
+	}
+	if computed {
+		x.touch(leaf, at)
 	}
 }
 
-// path returns the node that ends where the prompt ends, made if need be.
-func (x *predictive) path(hashes []uint64) *node {
-	n := &x.root
-	for len(hashes) > 0 {
-		next := x.edges[edge{n, hashes[0]}]
-		if next == nil {
-			return x.grow(n, hashes)
-		}
-		same := common(next.hashes, hashes)
-		if same < len(next.hashes) {
-			next = x.split(next, same)
-		}
-		n, hashes = next, hashes[same:]
-	}
-	return n
-}
-
-// grow adds a leaf.
-func (x *predictive) grow(parent *node, hashes []uint64) *node {
-	n := &node{parent: parent, hashes: slices.Clone(hashes)}
-	x.edges[edge{parent, hashes[0]}] = n
-	x.blocks += len(hashes)
-	x.link(n, nil)
-	return n
-}
-
-// split cuts a node in two and returns the upper one. Both get memory of their own, so that none keeps the other's.
-func (x *predictive) split(n *node, at int) *node {
-	upper := &node{parent: n.parent, hashes: slices.Clone(n.hashes[:at]), holders: slices.Clone(n.holders), used: n.used}
-	x.edges[edge{n.parent, n.hashes[0]}] = upper
-	n.hashes, n.parent = slices.Clone(n.hashes[at:]), upper
-	x.edges[edge{upper, n.hashes[0]}] = n
-	x.link(upper, n)
-	return upper
-}
-
-// hold notes a holder of the node, and drops those that are void.
-func (x *predictive) hold(n *node, h holder, at time.Duration) {
-	keep := n.holders[:0]
-	for _, o := range n.holders {
-		switch {
-		case !x.valid(o, at):
-		case o.worker == h.worker:
-			h.pending += o.pending
-			h.until = max(h.until, o.until)
-		default:
-			keep = append(keep, o)
-		}
-	}
-	n.holders = append(keep, h)
-}
-
-// expire forgets the nodes that nobody was sent for the time to live. Any other call may be the one that does it.
+// expire forgets the nodes that nobody was sent for the time to live, and where nobody waits. Any other call may be the one that
+// does it.
 func (x *predictive) expire(at time.Duration) {
-	for x.oldest != nil && x.oldest.used+x.ttl <= at {
-		x.forget(x.oldest)
+	for n := x.oldest; n != nil && n.used+x.ttl <= at; n = x.oldest {
+		if slices.ContainsFunc(n.holders, func(h holder) bool { return h.pending > 0 && x.valid(h, at) }) {
+			x.touch(n, at)
+		} else {
+			x.forget(n)
+		}
 	}
 }
 
-// forget removes the oldest node, which is a leaf.
-func (x *predictive) forget(n *node) {
-	x.unlink(n)
-	delete(x.edges, edge{n.parent, n.hashes[0]})
-	x.blocks -= len(n.hashes)
+// touch makes a node and those above it the newest, from below up, so that each parent is used after its child.
+func (x *predictive) touch(n *node, at time.Duration) {
+	for ; n != &x.root; n = n.parent {
+		if n.gone {
+			continue
+		}
+		x.unlink(n)
+		x.link(n, nil)
+		n.used = at
+	}
+}
+
+// hold notes a holder of the node. Those that are void go when there is no place for another.
+func (x *predictive) hold(n *node, h holder, at time.Duration) {
+	for i := range n.holders {
+		if o := &n.holders[i]; o.worker == h.worker {
+			if x.valid(*o, at) {
+				h.pending += o.pending
+				h.until = max(h.until, o.until)
+			}
+			*o = h
+			return
+		}
+	}
+	x.size -= n.size()
+	if len(n.holders) == cap(n.holders) {
+		x.clean(n, at)
+	}
+	n.holders = append(n.holders, h)
+	x.size += n.size()
+}
+
+// clean drops the holders that are void.
+func (x *predictive) clean(n *node, at time.Duration) {
+	n.holders = slices.DeleteFunc(n.holders, func(h holder) bool { return !x.valid(h, at) })
 }

@@ -357,20 +357,6 @@ func TestCandidatesAreFew(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
-	p := newPool(t, Config{OverlapWeight: 1, MaxBlocks: 100}, a)
-	for i := range 1000 {
-		p.pick(text(1+i%70, fmt.Sprint("n", i%7))).Booking.Release()
-		if got := p.index.blocks; got > 100 {
-			t.Fatalf("%d blocks remembered", got)
-		}
-	}
-	p.pick(strings.Repeat(text(100, "long"), 10)).Booking.Release()
-	if choice := p.pick(strings.Repeat(text(100, "long"), 10)); choice.Overlap != 100 || choice.Blocks != 1000 {
-		t.Errorf("overlap %d of %d, want 100 of 1000", choice.Overlap, choice.Blocks)
-	}
-}
-
 func TestThePromptIsNotKept(t *testing.T) {
 	p := newPool(t, Config{OverlapWeight: 1}, a)
 	prompt := []byte(text(10, "p"))
