@@ -17,17 +17,17 @@ import (
 const maxAnnouncement = 16 << 20
 
 // blocks is how the picker follows what workers hold, with the credentials that they have joined by; nil: it does not.
-func (d *door) blocks(token string) *epp.Blocks {
-	if d.fleetFlags.guess {
+func (j joining) blocks() *epp.Blocks {
+	if j.flags.guess {
 		return nil
 	}
-	return &epp.Blocks{Seed: d.seed.current, Log: d.log, Dial: func(w fleet.Worker) (*grpc.ClientConn, error) {
+	return &epp.Blocks{Seed: j.seed.current, Log: j.log, Dial: func(w fleet.Worker) (*grpc.ClientConn, error) {
 		creds := insecure.NewCredentials()
-		if d.fleetFlags.certified() {
-			creds = credentials.NewTLS(d.certificates.Peer(func(c *x509.Certificate) error { return mtls.IsWorker(c, d.spoke, w.Name) }))
+		if j.flags.certified() {
+			creds = credentials.NewTLS(j.certificates.Peer(func(c *x509.Certificate) error { return mtls.IsWorker(c, j.spoke, w.Name) }))
 		}
 		return grpc.NewClient("passthrough:///"+w.BlocksAddr, grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
-			grpc.WithPerRPCCredentials(joinToken(token)), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnnouncement)))
+			grpc.WithPerRPCCredentials(joinToken(j.token)), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnnouncement)))
 	}}
 }
 

@@ -20,7 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/fleet/join"
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/identity/mtls"
 )
 
@@ -112,23 +114,37 @@ func openCertificates(f mtls.Files, reg prometheus.Registerer, log *slog.Logger)
 	return k, nil
 }
 
-// joinOptions are those of the server that workers join at.
-func (d *door) joinOptions() []grpc.ServerOption {
-	if !d.fleetFlags.certified() {
-		if !onThisMachine(d.fleetFlags.listen) {
-			d.log.Warn("workers join over the network without TLS: whoever listens in has the join token", "address", d.fleetFlags.listen)
+// joining is how a door, or a picker by itself, and its workers know each other.
+type joining struct {
+	flags        fleetFlags
+	spoke, name  string
+	token        string // empty: certificates do
+	fleet        *fleet.Fleet
+	seed         *seed
+	certificates *mtls.Keeper // nil: none
+	log          *slog.Logger
+}
+
+func (d *door) joining(token string) joining {
+	return joining{d.fleetFlags, d.spoke, d.name, token, d.fleet, d.seed, d.certificates, d.log}
+}
+
+// options are those of the server that workers join at.
+func (j joining) options() []grpc.ServerOption {
+	if !j.flags.certified() {
+		if !onThisMachine(j.flags.listen) {
+			j.log.Warn("workers join over the network without TLS: whoever listens in has the join token", "address", j.flags.listen)
 		}
 		return nil
 	}
 	anyone := func(*x509.Certificate) error { return nil } // whose it must be, Hello tells
-	return []grpc.ServerOption{grpc.Creds(d.certificates.Listen(anyone))}
+	return []grpc.ServerOption{grpc.Creds(j.certificates.Listen(anyone))}
 }
 
-// joinServer is where workers join.
-func (d *door) joinServer(token string) *join.Server {
-	return &join.Server{Fleet: d.fleet, Token: token, Certified: d.fleetFlags.certified(), Spoke: d.spoke, Door: d.name,
-		Keys: d.minter.Keys, Seed: d.seed.current,
-		Own: []string{d.envoy.Listen, d.envoy.Admin, d.ops, d.fleetFlags.listen}, Log: d.log}
+// server is where workers join. own are the addresses where no worker can be.
+func (j joining) server(keys func() ([]identity.DoorKey, <-chan struct{}), own ...string) *join.Server {
+	return &join.Server{Fleet: j.fleet, Token: j.token, Certified: j.flags.certified(), Spoke: j.spoke, Door: j.name,
+		Keys: keys, Seed: j.seed.current, Own: append(own, j.flags.listen), Log: j.log}
 }
 
 // seedOf is the seed that all doors of a spoke come to that have the same secret. It is never 0, which means none.

@@ -110,7 +110,7 @@ func (d *door) build(ctx context.Context, token string) (err error) {
 	if d.certificates, err = openCertificates(d.fleetFlags.tls, d.registry, d.log); err != nil {
 		return err
 	}
-	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer, Blocks: d.blocks(token)})
+	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer, Blocks: d.joining(token).blocks()})
 	d.control = envoy.NewServer(d.envoy, d.fleet, d.log, d.registry)
 	// Now, lest an Envoy that is there already be told to drop what it has.
 	d.control.SetEndpoints(endpointNames(d.policy.Load()))
@@ -132,8 +132,9 @@ func (d *door) listen(token string) {
 			BodyLimit: d.envoy.BodyLimit, Now: time.Now})
 	}
 	extauthz.New(admission).Register(g)
-	d.shims = d.joinServer(token)
-	d.servers.fleetSide(d.fleetFlags.listen, d.shims, d.joinOptions()...)
+	workers := d.joining(token)
+	d.shims = workers.server(d.minter.Keys, d.envoy.Listen, d.envoy.Admin, d.ops)
+	d.servers.fleetSide(d.fleetFlags.listen, d.shims, workers.options()...)
 	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.fleetPage(), health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
 		fleet: d.fleet, issuers: d.issuerKeys.Status, indexes: d.picker.Indexes, counters: d.limiter.Status, journal: func(r *report) {
 			d.journal.note(r)
