@@ -1,20 +1,5 @@
 package router
 
-// load is what a worker has to do, or what one request adds to it. In blocks.
-type load struct {
-	prefill, decode, requests int
-}
-
-func (l *load) add(o load) {
-	l.prefill += o.prefill
-	l.decode += o.decode
-	l.requests += o.requests
-}
-
-func (l *load) sub(o load) {
-	l.add(load{-o.prefill, -o.decode, -o.requests})
-}
-
 // Booking is one request's place on a worker. Its methods are idempotent and safe for concurrent use; nil does nothing.
 //
 // What it adds to a worker is a function of its own state, and every change first takes the old away and then adds the
@@ -26,11 +11,20 @@ type Booking struct {
 	w          *worker   // nil: served by one that the router does not know
 	held       int       // blocks of the prompt that w held at the pick
 	blocks     int       // of the prompt
+	prefill    *prefill  // another worker computes the prompt; nil: none does, or it is done
 	candidates []holding // what each candidate held at the pick
+	session    uint64    // 0: not remembered
 	decodes    bool      // the first byte is out
 	done       bool
 	sent       *sent // nil: what it was sent is not waited for
 	served     func(addr string, cached *int64)
+}
+
+// prefill is the booking's place on the worker that computes its prompt for another. It lasts until the first byte.
+type prefill struct {
+	w    *worker
+	held int
+	sent *sent
 }
 
 // sent is a prompt at a worker that announces its blocks: until its first byte it counts as held there.
@@ -40,28 +34,95 @@ type sent struct {
 	life uint32
 }
 
-// computed ends the wait.
-func (b *Booking) computed(is bool) {
-	if s := b.sent; s != nil {
-		b.r.index.Computed(b.r.clock, s.leaf, s.slot, s.life, burst, is)
-		b.sent = nil
-	}
-}
-
+// holding is what a candidate held at the pick.
 type holding struct {
-	addr string
+	name
 	held int
 }
 
-// load of the request in its present state.
-func (b *Booking) load() load {
-	if b.decodes {
-		return load{decode: b.blocks, requests: 1}
+// book puts the request on the worker chosen, and on the one that computes the prompt for it, and remembers the prompt there.
+func (r *Router) book(c *Choice, s *scratch, ask *Ask) {
+	best := &c.all[c.order[0]]
+	b := &Booking{r: r, w: best.w, held: best.held, blocks: c.Blocks}
+	b.candidates = make([]holding, len(c.order))
+	for i, k := range c.order {
+		b.candidates[i] = holding{c.all[k].w.name, c.all[k].held}
 	}
-	return load{prefill: b.blocks - b.held, decode: b.held, requests: 1}
+	b.sent, c.Waits = r.send(best, &s.prompt, ask.known())
+	if c.Prefill != "" {
+		k := &c.prefills[c.prefill]
+		b.prefill = &prefill{w: k.w, held: k.held}
+		r.index.Overlap(r.clock, &s.prompt, s.held) // each Sent wants one before
+		b.prefill.sent, _ = r.send(k, &s.prompt, ask.known())
+	}
+	if c.how.AffinityWeight > 0 {
+		b.session = ask.Session
+		r.sessions.visit(r.clock, b.session, b.w)
+	}
+	b.count(load{}, load{})
+	r.missing += (float64(c.Blocks-best.held) - r.missing) / 16
+	c.Booking = b
 }
 
-// change takes the booking's load away, lets f change the booking, and adds what it is then.
+// send remembers the prompt at a worker. known: its text is, so that a worker with a feed will tell what becomes of it: then it is
+// waited for, and waits says whether more of it may be held there by the time that its turn comes.
+func (r *Router) send(k *candidate, p *Prompt, known bool) (wait *sent, waits bool) {
+	r.picks++
+	k.w.last = r.picks
+	ttl, slot := r.cfg.TTL, k.w.slot
+	if !known || k.feed == nil {
+		r.index.Sent(r.clock, p, slot, ttl, false)
+		return nil, false
+	}
+	if !k.doubted {
+		ttl = min(ttl, burst)
+	}
+	waits = r.index.Waits(p, slot)
+	leaf := r.index.Sent(r.clock, p, slot, ttl, true)
+	return &sent{leaf, slot, r.index.life(slot)}, waits
+}
+
+// computed ends the wait.
+func (r *Router) computed(s **sent, is bool) {
+	if *s != nil {
+		r.index.Computed(r.clock, (*s).leaf, (*s).slot, (*s).life, burst, is)
+		*s = nil
+	}
+}
+
+// load of the request in its present state: at the worker that answers, and at the one that computes its prompt.
+func (b *Booking) load() (main, before load) {
+	switch {
+	case b.done:
+		return load{}, load{}
+	case b.decodes:
+		return load{decode: b.blocks, requests: 1}, load{}
+	case b.prefill != nil:
+		return load{decode: b.blocks, requests: 1}, whole(b.blocks, b.prefill.held)
+	}
+	return whole(b.blocks, b.held), load{}
+}
+
+// whole is the load of a prompt that is to be computed.
+func whole(blocks, held int) load {
+	return load{prefill: blocks - held, decode: held, requests: 1, waiting: 1}
+}
+
+// count gives the workers the load that the booking is now, where it was another.
+func (b *Booking) count(was, before load) {
+	main, pre := b.load()
+	if b.w != nil {
+		b.w.change(main, was)
+	}
+	if b.prefill != nil {
+		b.prefill.w.change(pre, before)
+	}
+	was.add(before)
+	main.add(pre)
+	b.r.pace.note(was, main)
+}
+
+// change lets f change the booking, takes the load that it was away, and adds what it is then.
 func (b *Booking) change(f func()) {
 	if b == nil {
 		return
@@ -71,28 +132,41 @@ func (b *Booking) change(f func()) {
 	if b.done {
 		return
 	}
-	if b.w != nil {
-		b.w.load.sub(b.load())
-	}
+	w := b.w
+	was, before := b.load()
 	f()
-	if b.w != nil && !b.done {
-		b.w.load.add(b.load())
+	if b.w != w {
+		if w != nil {
+			w.change(load{}, was)
+		}
+		if b.w != nil {
+			b.w.change(was, load{})
+		}
+	}
+	b.count(was, before)
+	if b.decodes || b.done {
+		b.prefill = nil
 	}
 }
 
-// Serving tells which worker really serves the request, after a retry perhaps. Empty says nothing.
+// Serving tells which worker really serves the request, after a retry perhaps. Empty says nothing. At an address that was no
+// candidate its first rank is taken to serve.
 func (b *Booking) Serving(addr string) {
 	b.change(func() {
-		w := b.r.byAddr[addr]
+		at, held := name{addr, 0}, 0
+		for _, c := range b.candidates {
+			if c.addr == addr {
+				at, held = c.name, c.held
+			}
+		}
+		w := b.r.byName[at]
 		if addr == "" || w == b.w {
 			return
 		}
-		b.computed(false) // there, it never will be
-		b.w, b.held = w, 0
-		for _, c := range b.candidates {
-			if c.addr == addr {
-				b.held = c.held
-			}
+		b.r.computed(&b.sent, false) // there, it never will be
+		b.w, b.held = w, held
+		if w != nil {
+			b.r.sessions.visit(b.r.clock, b.session, w)
 		}
 	})
 }
@@ -101,7 +175,7 @@ func (b *Booking) Serving(addr string) {
 func (b *Booking) FirstByte() {
 	b.change(func() {
 		b.decodes = true
-		b.computed(true)
+		b.ends(true)
 	})
 }
 
@@ -109,8 +183,16 @@ func (b *Booking) FirstByte() {
 func (b *Booking) Release() {
 	b.change(func() {
 		b.done, b.candidates = true, nil
-		b.computed(false)
+		b.ends(false)
 	})
+}
+
+// ends says that nobody computes the prompt any more. computed: it is.
+func (b *Booking) ends(computed bool) {
+	b.r.computed(&b.sent, computed)
+	if b.prefill != nil {
+		b.r.computed(&b.prefill.sent, computed)
+	}
 }
 
 // Watch has f called once with what Served tells, and who served it (empty: one that the router does not know).

@@ -1,11 +1,6 @@
 package router
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strings"
-
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router/blocktree"
 )
@@ -34,59 +29,67 @@ type Choice struct {
 	// Booking of the chosen worker; must be released, however the request ends.
 	Booking *Booking
 
-	how   *policy.Routing
-	all   []candidate // by address
-	order []int       // Addrs, as places in all
+	how      *policy.Routing
+	all      []candidate // that may answer, by name
+	order    []int       // Addrs, as places in all
+	prefills []candidate // that may compute the prompt for them, by name; nil: none was asked for
+	prefill  int         // Prefill, as a place in prefills; -1: none
 }
 
-// rank fills order and Addrs.
-func (c *Choice) rank(temperature float64, cfg Config) {
-	first := -1
-	if temperature > 0 {
-		first = draw(c.all, temperature, cfg.Rand())
+// rank fills all, order, Addrs and Ranks, and where the prompt may be computed by another, who that is.
+func (c *Choice) rank(v *view, split bool) error {
+	r, temperature := v.r, v.how.Temperature
+	cs := v.see(make([]candidate, 0, len(r.workers)+len(r.prefills)), r.workers)
+	c.all, c.prefill = cs, -1
+	if len(cs) == 0 {
+		return ErrNoneEligible
 	}
-	c.order = best(c.all, cfg.Candidates, first)
-	c.Addrs = make([]string, len(c.order))
+	if split {
+		c.prefills = v.see(cs, r.prefills)[len(cs):]
+		c.prefill = first(c.prefills, temperature, r.cfg)
+	}
+	if c.prefill >= 0 {
+		v.split(cs, c.prefills[c.prefill].cost)
+	}
+	at := first(cs, temperature, r.cfg)
+	if at < 0 {
+		return r.busy(cs, v.how, v.share)
+	}
+	c.order = best(cs, r.cfg.Candidates, at)
+	c.Addrs, c.Ranks = make([]string, len(c.order)), make([]int, len(c.order))
 	for i, k := range c.order {
-		c.Addrs[i] = c.all[k].w.addr
+		c.Addrs[i], c.Ranks[i] = cs[k].w.addr, cs[k].told
 	}
+	if cs[at].split {
+		k := &c.prefills[c.prefill]
+		c.Prefill, c.PrefillRank = k.w.addr, k.told
+	}
+	return nil
 }
 
-// Explain says in text what each eligible worker would have cost, one line a worker, the cheapest first:
-//
-//	10 blocks; cost = 1 × prefill + decode
-//	10.0.0.2:8000: overlap 5, prefill 5, decode 5, requests 1, cost 10 (chosen)
-//	10.0.0.3:8000: overlap 8, prefill 2, decode 9, requests 1, cost 11
-func (c Choice) Explain() string {
-	if len(c.order) == 0 {
-		return "no choice\n"
+// first is the place of the one chosen; -1: all are busy, or there is none.
+func first(cs []candidate, temperature float64, cfg Config) int {
+	if temperature > 0 {
+		return draw(cs, temperature, cfg.Rand())
 	}
-	places := make([]int, len(c.all))
-	for i := range places {
-		places[i] = i
-	}
-	slices.SortStableFunc(places, func(a, b int) int {
-		return cmp.Or(c.all[a].compare(&c.all[b]), cmp.Compare(a, b))
-	})
-	var b strings.Builder
-	formula := "prefill"
-	if c.how.MissWeight > 0 {
-		formula = fmt.Sprintf("(prefill + %g × missing)", c.how.MissWeight)
-	}
-	fmt.Fprintf(&b, "%d blocks; cost = %g × %s + decode\n", c.Blocks, c.how.OverlapWeight, formula)
-	for _, i := range places {
-		k := &c.all[i]
-		fmt.Fprintf(&b, "%s: overlap %d, prefill %d, decode %d, requests %d, cost %g", k.w.addr, k.held, k.prefill, k.load.decode, k.load.requests, k.cost)
-		if k.feed != nil {
-			fmt.Fprintf(&b, ", announced %d blocks of %d bytes", k.announced.Blocks, k.announced.Bytes)
-			if k.doubted {
-				b.WriteString(", not believed")
-			}
+	at := -1
+	for i := range cs {
+		if cs[i].busy == notBusy && (at < 0 || cs[i].compare(&cs[at]) < 0) {
+			at = i
 		}
-		if i == c.order[0] {
-			b.WriteString(" (chosen)")
-		}
-		b.WriteByte('\n')
 	}
-	return b.String()
+	return at
+}
+
+// tell fills in what is known of the worker chosen, before the request is booked there. known: all of the prompt's text is. What
+// an engine reports of a prompt that another has computed for it says nothing of what it announced.
+func (c *Choice) tell(known bool) {
+	best := &c.all[c.order[0]]
+	c.Overlap, c.Guessed = best.held, best.guessed
+	c.Announced, c.Doubted, c.Held = known && best.feed != nil && c.Prefill == "", best.doubted, best.announced
+	for i := range c.all {
+		if k := &c.all[i]; k.announced.Blocks > c.Best.Blocks {
+			c.Best = k.announced
+		}
+	}
 }

@@ -9,64 +9,99 @@ import (
 	"github.com/spokegate/spokegate/router/blocktree"
 )
 
-// cost of a worker, in blocks: missing ones of this prompt, those that are waiting there to be computed, and those in decode.
-func cost(how *policy.Routing, missing, queued, decode int) float64 {
-	// The conversions keep the compiler from fusing two steps, so that equal loads cost the same everywhere.
-	prefill := float64(missing+queued) + float64(how.MissWeight*float64(missing))
-	return float64(how.OverlapWeight*prefill) + float64(decode)
+// cost of a worker, in blocks, for a prompt of as many of which it has credit for some. queued are those that wait there to be
+// computed, decode those in use.
+//
+// The conversions keep the compiler from fusing two steps, so that equal loads cost the same everywhere.
+func cost(how *policy.Routing, blocks int, credit float64, l load) float64 {
+	missing := float64(blocks) - credit
+	prefill := missing + float64(l.prefill) + float64(how.MissWeight*missing)
+	return float64(how.OverlapWeight*prefill) + float64(l.decode) + float64(how.ActiveWeight*float64(l.requests))
+}
+
+// moved is the cost of one that has the prompt computed by another, at what that costs. What it does not hold is brought to it,
+// and a block that is brought counts as one in use.
+func moved(how *policy.Routing, elsewhere float64, missing int, l load) float64 {
+	here := float64(how.OverlapWeight*float64(l.prefill)) + float64(l.decode) + float64(how.ActiveWeight*float64(l.requests))
+	return elsewhere + here + float64(missing)
+}
+
+// credit is what blocks that are held count, under load: it falls as the worker has more requests, for the next ones are to find
+// their blocks elsewhere, too.
+func credit(how *policy.Routing, held, requests int) float64 {
+	return float64(held) / (1 + float64(how.CreditDecay*float64(requests)))
 }
 
 // candidate is a worker as one pick sees it.
 type candidate struct {
-	w        *worker
-	held     int // blocks of the prompt
-	prefill  int // blocks, with this prompt's
-	cost     float64
-	load     load // before the pick
-	lastPick uint64
+	w      *worker
+	told   int  // its rank; -1: it has but one
+	held   int  // blocks of the prompt that it need not compute
+	load   load // before the pick, with others'
+	others load // of load
+	cost   float64
+	last   uint64 // the latest pick that chose it
+	use    use    // where there are thresholds
+	busy   threshold
+	split  bool // another is to compute the prompt
+	stays  bool // it served the session last
 
 	guessed   int            // blocks, of held
+	pooled    int            // blocks, of held: credit for what is in the shared pool
 	feed      *Feed          // nil: what it holds is guessed
 	doubted   bool           // the feed
 	announced blocktree.Held // by the feed
 }
 
-// compare orders by cost, then requests, then who was picked longest ago.
+// compare orders by whether they are busy, by cost, then requests, then who was picked longest ago.
 func (c *candidate) compare(o *candidate) int {
+	if (c.busy != notBusy) != (o.busy != notBusy) {
+		if c.busy != notBusy {
+			return 1
+		}
+		return -1
+	}
 	return cmp.Or(
 		cmp.Compare(c.cost, o.cost),
 		cmp.Compare(c.load.requests, o.load.requests),
-		cmp.Compare(c.lastPick, o.lastPick),
+		cmp.Compare(c.last, o.last),
 	)
 }
 
-// best gives up to n candidates in order, as places in cs; first, if not negative, comes before all. Equals stay in the
-// order of cs.
+// best gives up to n candidates in order, as places in cs, of each address its best rank; first, if not negative, comes before
+// all. Equals stay in the order of cs.
 func best(cs []candidate, n, first int) []int {
-	order := make([]int, 0, min(n, len(cs)))
-	if first >= 0 {
-		order = append(order, first)
-	}
-	for len(order) < cap(order) {
-		next := -1
-		for i := range cs {
-			if !slices.Contains(order, i) && (next < 0 || cs[i].compare(&cs[next]) < 0) {
-				next = i
-			}
+	order := make([]int, 0, min(n, len(cs))+1)
+	for i := range cs {
+		at := len(order)
+		for at > 0 && (i == first || order[at-1] != first && cs[i].compare(&cs[order[at-1]]) < 0) {
+			at--
 		}
-		order = append(order, next)
+		if at == n || slices.ContainsFunc(order[:at], func(k int) bool { return cs[k].w.addr == cs[i].w.addr }) {
+			continue
+		}
+		order = slices.Insert(order, at, i)
+		if worse := slices.IndexFunc(order[at+1:], func(k int) bool { return cs[k].w.addr == cs[i].w.addr }); worse >= 0 {
+			order = slices.Delete(order, at+1+worse, at+2+worse)
+		}
+		order = order[:min(len(order), n)]
 	}
 	return order
 }
 
-// draw picks a candidate by softmax over the negative costs, min-max-normalised. u is uniform in [0, 1).
+// draw picks a candidate that is not busy by softmax over the negative costs, min-max-normalised. u is uniform in [0, 1).
 func draw(cs []candidate, temperature, u float64) int {
-	low, high := cs[0].cost, cs[0].cost
+	low, high := math.Inf(1), math.Inf(-1)
 	for i := range cs {
-		low, high = math.Min(low, cs[i].cost), math.Max(high, cs[i].cost)
+		if cs[i].busy == notBusy {
+			low, high = math.Min(low, cs[i].cost), math.Max(high, cs[i].cost)
+		}
 	}
 	weight := func(i int) float64 {
-		if low == high {
+		switch {
+		case cs[i].busy != notBusy:
+			return 0
+		case low == high:
 			return 1 // equal costs: equal chances
 		}
 		return math.Exp(-(cs[i].cost - low) / (high - low) / temperature)
@@ -76,10 +111,15 @@ func draw(cs []candidate, temperature, u float64) int {
 		sum += weight(i) // at least 1: the cheapest
 	}
 	u *= sum
+	last := -1
 	for i := range cs {
-		if u -= weight(i); u < 0 {
+		w := weight(i)
+		if w == 0 {
+			continue
+		}
+		if last, u = i, u-w; u < 0 {
 			return i
 		}
 	}
-	return len(cs) - 1 // rounding
+	return last // rounding
 }

@@ -1,16 +1,13 @@
 package router
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router/blocktree"
 )
-
-// What a block is worth that a worker holds, in the tier that it is in: it must be fetched from there before it is of use.
-var credits = [...]float64{blocktree.Device: 1, blocktree.Host: 0.75, blocktree.Disk: 0.25, blocktree.Shared: 0.5}
 
 // burst is how long a prompt counts as held where it was sent, with workers that announce what they hold, once it has its
 // first byte: until then it waits there, and from then on their word of it comes.
@@ -32,8 +29,8 @@ type exact struct {
 // Feed is where one worker's announcements go. Its methods do nothing once it is closed, or void because another feed
 // came with another seed.
 type Feed struct {
-	r    *Router
-	addr string
+	r  *Router
+	of name
 
 	life, slot int  // set once
 	gone       bool // guarded by r.exact.mu
@@ -44,13 +41,17 @@ type Feed struct {
 // worker need not be in the set (yet). The feed takes the place of one that the address had; Close it to go back to guessing.
 // One endpoint has one seed: another one voids the feeds with the former.
 func (r *Router) Announced(addr string, rank int, seed uint64) *Feed {
-	f := &Feed{r: r, addr: addr}
+	f := &Feed{r: r, of: name{addr, max(rank, 0)}}
 	r.exact.open(f, seed)
 	r.mu.Lock()
 	r.life = max(r.life, f.life)
-	old := r.feeds[addr]
-	r.feeds[addr] = f
-	maps.DeleteFunc(r.feeds, func(_ string, o *Feed) bool { return o.life < r.life }) // this one too, where another was quicker
+	old := r.feeds[f.of]
+	r.feed(f.of, f)
+	for of, o := range r.feeds { // this one too, where another was quicker
+		if o.life < r.life {
+			r.feed(of, nil)
+		}
+	}
 	r.mu.Unlock()
 	if old != nil {
 		r.exact.close(old)
@@ -61,11 +62,23 @@ func (r *Router) Announced(addr string, rank int, seed uint64) *Feed {
 // Close ends the feed: what the worker holds is guessed again.
 func (f *Feed) Close() {
 	f.r.mu.Lock()
-	if f.r.feeds[f.addr] == f {
-		delete(f.r.feeds, f.addr)
+	if f.r.feeds[f.of] == f {
+		f.r.feed(f.of, nil)
 	}
 	f.r.mu.Unlock()
 	f.r.exact.close(f)
+}
+
+// feed gives a worker its feed, now or when it comes; nil: it has none any more.
+func (r *Router) feed(of name, f *Feed) {
+	if f == nil {
+		delete(r.feeds, of)
+	} else {
+		r.feeds[of] = f
+	}
+	if w := r.byName[of]; w != nil {
+		w.feed = f
+	}
 }
 
 // Doubt says whether what it announces is found not to be so: then it is noted and told of, and what the worker holds is
@@ -153,13 +166,11 @@ func (x *exact) find(w *blocktree.Walk, text []byte, root uint64) {
 	}
 }
 
-// worth is what a worker's holding saves, in blocks of a size.
-func worth(h blocktree.Held, blockBytes int) int {
-	var bytes float64
-	for tier, n := range h.In {
-		bytes += credits[tier] * float64(n)
-	}
-	return int(bytes) / blockBytes
+// worth is what a worker's own holding saves, in blocks of a size: a block that is not on the device must be fetched before it is of
+// use.
+func worth(h blocktree.Held, how *policy.Routing) int {
+	bytes := float64(h.In[blocktree.Device]) + float64(how.Tiers.Host*float64(h.In[blocktree.Host])) + float64(how.Tiers.Disk*float64(h.In[blocktree.Disk]))
+	return int(bytes) / how.BlockBytes
 }
 
 // Size is how many blocks the workers of the router have announced, and how many they hold together: what two hold counts

@@ -36,9 +36,9 @@ func (d *dumb) loadOf(addr string) (l load) {
 		switch {
 		case k.worker != addr || k.life != d.alive[addr]:
 		case k.decodes:
-			l.add(load{0, k.blocks, 1})
+			l.add(load{decode: k.blocks, requests: 1})
 		default:
-			l.add(load{k.blocks - k.held[addr], k.held[addr], 1})
+			l.add(whole(k.blocks, k.held[addr]))
 		}
 	}
 	return l

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router/blocktree"
 )
 
@@ -49,14 +48,14 @@ func (a *Ask) size() int {
 	return max(len(a.Text), len(a.Prompt))
 }
 
-// Pick chooses a worker and books the request on it, in one step. The error is ErrNoWorker or ErrNoneEligible.
-// A now before the latest one seen counts as that one.
+// Pick chooses a worker and books the request on it, in one step; where another computes the prompt for it, on both. The error
+// is ErrNoWorker, ErrNoneEligible or a BusyError. A now before the latest one seen counts as that one.
 func (r *Router) Pick(now time.Time, ask Ask) (Choice, error) {
 	return r.choose(now, ask, r.book)
 }
 
 // choose ranks the workers, and has book, if any, put the request on the one chosen before anybody else is chosen for.
-func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, p *Prompt, known bool)) (Choice, error) {
+func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, s *scratch, ask *Ask)) (Choice, error) {
 	s := r.pool.Get().(*scratch)
 	defer s.back(&r.pool)
 	how := r.routing.Load()
@@ -75,17 +74,19 @@ func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, p *Prompt, 
 	if now.After(r.clock) {
 		r.clock = now
 	}
-	held := s.heldBy(r.slots)
-	r.index.Overlap(r.clock, &s.prompt, held)
-	c := Choice{Blocks: blocksOf(ask.size(), how.BlockBytes), how: how}
-	c.all = r.candidates(how, c.Blocks, s, only)
-	if len(c.all) == 0 {
-		return Choice{}, ErrNoneEligible
+	r.pace.tick(r.clock)
+	r.index.Overlap(r.clock, &s.prompt, s.heldBy(r.slots))
+	c := Choice{Blocks: blocksOf(ask.size(), how.BlockBytes), PrefillRank: -1, how: how}
+	v := view{r: r, how: how, blocks: c.Blocks, s: s, only: only, share: shareFor(ask.Sheddable)}
+	if how.AffinityWeight > 0 {
+		v.stays = r.sessions.last(r.clock, ask.Session)
 	}
-	c.rank(how.Temperature, r.cfg)
+	if err := c.rank(&v, ask.Split && len(r.prefills) > 0); err != nil {
+		return Choice{}, err
+	}
 	c.tell(ask.known())
 	if book != nil {
-		book(&c, &s.prompt, ask.known())
+		book(&c, s, &ask)
 	}
 	return c, nil
 }
@@ -93,66 +94,6 @@ func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, p *Prompt, 
 // blocksOf counts a begun block as one: it has to be computed, though no engine can keep it.
 func blocksOf(bytes, blockBytes int) int {
 	return (bytes + blockBytes - 1) / blockBytes
-}
-
-// candidates are the eligible workers with what each would cost.
-func (r *Router) candidates(how *policy.Routing, blocks int, s *scratch, only *subset) []candidate {
-	cs := make([]candidate, 0, len(r.workers))
-	for _, w := range r.workers {
-		if !only.has(w.place) {
-			continue
-		}
-		c := candidate{w: w, held: min(int(s.held[w.slot]), blocks), load: w.load, lastPick: w.lastPick}
-		c.guessed = c.held
-		if c.feed = r.feeds[w.addr]; c.feed != nil {
-			c.announced, c.doubted = s.walk.Of(c.feed.slot), c.feed.doubted
-			if !c.doubted {
-				c.held = max(c.held, min(worth(c.announced, how.BlockBytes), blocks))
-			}
-		}
-		c.prefill = blocks - c.held + w.load.prefill
-		c.cost = cost(how, blocks-c.held, w.load.prefill, w.load.decode)
-		cs = append(cs, c)
-	}
-	return cs
-}
-
-// book puts the request on the worker chosen, and remembers the prompt there. known: its text is, so that a worker with a
-// feed will tell what becomes of it.
-func (r *Router) book(c *Choice, p *Prompt, known bool) {
-	best := c.all[c.order[0]]
-	b := &Booking{r: r, w: best.w, held: best.held, blocks: c.Blocks}
-	b.candidates = make([]holding, len(c.order))
-	for i, k := range c.order {
-		b.candidates[i] = holding{addr: c.all[k].w.addr, held: c.all[k].held}
-	}
-	best.w.load.add(b.load())
-	r.picks++
-	best.w.lastPick = r.picks
-	ttl, pending := r.cfg.TTL, known && best.feed != nil
-	if pending {
-		c.Waits = r.index.Waits(p, best.w.slot)
-		if !best.doubted {
-			ttl = min(ttl, burst)
-		}
-	}
-	leaf := r.index.Sent(r.clock, p, best.w.slot, ttl, pending)
-	if pending {
-		b.sent = &sent{leaf, best.w.slot, r.index.life(best.w.slot)}
-	}
-	c.Booking = b
-}
-
-// tell fills in what is known of the worker chosen, before the request is booked there.
-func (c *Choice) tell(known bool) {
-	best := &c.all[c.order[0]]
-	c.Overlap, c.Guessed = best.held, best.guessed
-	c.Announced, c.Doubted, c.Held = known && best.feed != nil, best.doubted, best.announced
-	for i := range c.all {
-		if k := &c.all[i]; k.announced.Blocks > c.Best.Blocks {
-			c.Best = k.announced
-		}
-	}
 }
 
 // scratch is what a pick needs for its own time.

@@ -26,10 +26,14 @@ type Config struct {
 	BlockBytes int
 	// TTL of what is remembered of a prompt that was sent to a worker which announces nothing. Default 120 s.
 	TTL time.Duration
-	// MaxBlocks remembered, all workers together; also how much of one prompt is looked at. Default 1,048,576.
+	// MaxBlocks remembered of what was sent, all workers together, 8 bytes each; a place where prompts part counts as 24, and each
+	// worker there as 3. Of one prompt, half as many are looked at. Default 8,388,608.
 	MaxBlocks int
 	// Candidates is how many addresses a choice names at most, for retries. Default 4.
 	Candidates int
+	// Sessions remembered, the oldest go first, and for how long after their last request. Default 65,536, and an hour.
+	Sessions   int
+	SessionTTL time.Duration
 	// Seed of the block hash. 0: a random one. Prompts made to collide under a known seed would be routed badly.
 	Seed uint64
 	// Rand gives numbers in [0, 1) for temperature. Default: math/rand/v2.
@@ -39,8 +43,10 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.BlockBytes = defaulted(c.BlockBytes, defaultBlockBytes)
 	c.TTL = defaulted(c.TTL, 120*time.Second)
-	c.MaxBlocks = defaulted(c.MaxBlocks, 1<<20)
+	c.MaxBlocks = defaulted(c.MaxBlocks, 1<<23)
 	c.Candidates = defaulted(c.Candidates, 4)
+	c.Sessions = defaulted(c.Sessions, 1<<16)
+	c.SessionTTL = defaulted(c.SessionTTL, time.Hour)
 	for c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
@@ -67,31 +73,56 @@ type Router struct {
 
 	mu        sync.Mutex
 	clock     time.Time // the latest time seen
-	workers   []*worker // by address
-	byAddr    map[string]*worker
+	workers   []*worker // by name; those that answer
+	prefills  []*worker // by name; those that compute prompts for others
+	byName    map[name]*worker
 	freeSlots []int
 	slots     int
 	picks     uint64
 	index     *predictive
-	feeds     map[string]*Feed // by address
-	life      int              // of the latest of them
+	feeds     map[name]*Feed
+	life      int // of the latest of them
+	sessions  sessions
+	pace      pace
+	missing   float64 // blocks of a prompt that are not held where it goes, on average
+}
+
+// name of a worker: one rank behind an address.
+type name struct {
+	addr string
+	rank int
+}
+
+func (n name) compare(o name) int {
+	return cmp.Or(cmp.Compare(n.addr, o.addr), cmp.Compare(n.rank, o.rank))
 }
 
 // New returns a router without workers.
 func New(cfg Config) *Router {
 	cfg = cfg.withDefaults()
-	r := &Router{cfg: cfg, byAddr: map[string]*worker{}, feeds: map[string]*Feed{}, index: newPredictive(cfg.TTL, cfg.MaxBlocks)}
+	r := &Router{
+		cfg: cfg, byName: map[name]*worker{}, feeds: map[name]*Feed{}, index: newPredictive(cfg.TTL, cfg.MaxBlocks),
+		sessions: sessions{most: cfg.Sessions, ttl: cfg.SessionTTL},
+	}
 	r.pool.New = func() any { return new(scratch) }
-	r.SetRouting(policy.Routing{OverlapWeight: cfg.OverlapWeight, MissWeight: cfg.MissWeight, Temperature: cfg.Temperature, BlockBytes: cfg.BlockBytes})
+	r.SetRouting(policy.Routing{
+		OverlapWeight: cfg.OverlapWeight, MissWeight: cfg.MissWeight, Temperature: cfg.Temperature, BlockBytes: cfg.BlockBytes,
+		Tiers: policy.DefaultTiers, Split: policy.DefaultSplit,
+	})
 	return r
 }
 
 // SetRouting changes the settings from the next pick on; the same again costs nothing, so it may be called before each.
-// A weight or temperature that is negative or not a number counts as 0, a block size below 1 as the default. With
+// A number that is negative or none counts as 0, a share above 1 as 1, a block size below 1 as the default. With
 // another block size nothing that is remembered can be compared any more, so it is dropped; bookings keep the blocks
 // that they were counted in.
 func (r *Router) SetRouting(p policy.Routing) {
-	p.OverlapWeight, p.MissWeight, p.Temperature = sane(p.OverlapWeight), sane(p.MissWeight), sane(p.Temperature)
+	for _, f := range []*float64{&p.OverlapWeight, &p.MissWeight, &p.Temperature, &p.ActiveWeight, &p.CreditDecay, &p.AffinityWeight} {
+		*f = sane(*f)
+	}
+	for _, f := range []*float64{&p.Tiers.Host, &p.Tiers.Disk, &p.Tiers.Shared, &p.Busy.DecodeShare, &p.Split.CachedShare} {
+		*f = min(sane(*f), 1)
+	}
 	p.BlockBytes = defaulted(p.BlockBytes, defaultBlockBytes)
 	if old := r.routing.Load(); old != nil && *old == p {
 		return
@@ -101,7 +132,7 @@ func (r *Router) SetRouting(p policy.Routing) {
 	if old := r.routing.Swap(&p); old == nil || old.BlockBytes == p.BlockBytes {
 		return
 	}
-	for _, w := range r.workers {
+	for _, w := range r.byName {
 		r.index.Cleared(w.slot)
 	}
 }
@@ -116,14 +147,19 @@ func sane(f float64) float64 {
 	return math.Min(f, 1e9)
 }
 
-// worker is one that is, or was, in the set. A booking may outlive its worker's place in the set; then it counts on an
+// worker is one rank that is, or was, in the set. A booking may outlive its worker's place in the set; then it counts on an
 // object that nobody looks at any more.
 type worker struct {
-	addr     string // never written again: choices read it without the lock
-	place    netip.AddrPort
-	slot     int // its number in the index
-	load     load
-	lastPick uint64
+	name        // never written again: choices read it without the lock
+	only   bool // its address has no other rank
+	role   string
+	place  netip.AddrPort
+	slot   int   // its number in the index
+	tokens int   // that its device's KV blocks hold; 0: not known
+	feed   *Feed // nil: what it holds is guessed
+	load   load
+	heard  heard
+	last   uint64 // the latest pick that chose it
 }
 
 // SetWorkers makes these the workers. One that goes takes its load and what the index knows of it along; should its
@@ -131,25 +167,39 @@ type worker struct {
 func (r *Router) SetWorkers(ws []Worker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	old := r.byAddr
-	r.byAddr, r.workers = make(map[string]*worker, len(ws)), make([]*worker, 0, len(ws))
+	old := r.byName
+	r.byName, r.workers, r.prefills = make(map[name]*worker, len(ws)), make([]*worker, 0, len(ws)), nil
 	for _, w := range ws {
-		if r.byAddr[w.Addr] != nil {
+		if r.byName[name{w.Addr, 0}] != nil {
 			continue
 		}
-		k := old[w.Addr]
-		if k == nil {
-			k = &worker{addr: w.Addr, place: placeOf(w.Addr), slot: r.takeSlot()}
+		for rank := range max(w.Ranks, 1) {
+			r.add(old, name{w.Addr, rank}, w)
 		}
-		delete(old, w.Addr)
-		r.byAddr[w.Addr] = k
-		r.workers = append(r.workers, k)
 	}
 	for _, gone := range old {
 		r.index.Cleared(gone.slot)
 		r.freeSlots = append(r.freeSlots, gone.slot)
 	}
-	slices.SortFunc(r.workers, func(a, b *worker) int { return cmp.Compare(a.addr, b.addr) })
+	for _, of := range [][]*worker{r.workers, r.prefills} {
+		slices.SortFunc(of, func(a, b *worker) int { return a.name.compare(b.name) })
+	}
+}
+
+// add takes a worker in, as it was where it is among the old ones.
+func (r *Router) add(old map[name]*worker, n name, w Worker) {
+	k := old[n]
+	if k == nil {
+		k = &worker{name: n, place: placeOf(n.addr), slot: r.takeSlot(), feed: r.feeds[n]}
+	}
+	delete(old, n)
+	k.only, k.role, k.tokens = w.Ranks <= 1, w.Role, max(w.Blocks, 0)*max(w.BlockTokens, 0)
+	r.byName[n] = k
+	if w.Role == RolePrefill {
+		r.prefills = append(r.prefills, k)
+	} else {
+		r.workers = append(r.workers, k)
+	}
 }
 
 func (r *Router) takeSlot() int {
@@ -167,20 +217,11 @@ func (r *Router) takeSlot() int {
 func (r *Router) Cleared(addr string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.byAddr[addr]; w != nil {
+	for rank := 0; ; rank++ {
+		w := r.byName[name{addr, rank}]
+		if w == nil {
+			return
+		}
 		r.index.Cleared(w.slot)
 	}
-}
-
-// Load gives the workers by address.
-func (r *Router) Load() []WorkerLoad {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ls := make([]WorkerLoad, len(r.workers))
-	for i, w := range r.workers {
-		ls[i] = WorkerLoad{
-			Addr: w.addr, PrefillBlocks: w.load.prefill, DecodeBlocks: w.load.decode, Requests: w.load.requests,
-		}
-	}
-	return ls
 }

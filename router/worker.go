@@ -56,12 +56,3 @@ type Report struct {
 	// CacheUsed is the share of the device's KV blocks that requests use, from 0 to 1.
 	CacheUsed float64
 }
-
-// WorkerLoad is what the router believes a worker has to do.
-type WorkerLoad struct {
-	Addr          string
-	Rank          int
-	PrefillBlocks int // still to prefill
-	DecodeBlocks  int // in use by requests
-	Requests      int // booked
-}
