@@ -19,7 +19,7 @@ func BenchmarkCount(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			database := filepath.Join(b.TempDir(), "l.db")
 			if kind == "postgres" {
-				database = thePostgres.database(b)
+				database = thePostgres.Database(b)
 			}
 			l := opened(b, Config{Database: database})
 			lines := make([][]byte, 0, b.N)

@@ -1,23 +1,13 @@
 package ledger
 
 import (
-	"context"
-	"database/sql"
-	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/spokegate/spokegate/test/pgtest"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +15,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runChild(child))
 	}
 	code := m.Run()
-	thePostgres.close()
+	thePostgres.Close()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -35,132 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// realPostgres is a real server of this test binary's own, which the tests share; each has a database in it.
-type realPostgres struct {
-	dir string // temporary; its socket is here, and it has no other door
-	cmd *exec.Cmd
-	n   int // databases that were made
-}
+var thePostgres pgtest.Server
 
-var thePostgres realPostgres
-
-// postgresTool finds one of the server's programs, where `make postgres` has installed it.
-func postgresTool(name string) (string, error) {
-	list, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-	version := func(path string) int { n, _ := strconv.Atoi(strings.Split(path, "/")[4]); return n }
-	slices.SortFunc(list, func(a, b string) int { return version(b) - version(a) })
-	if len(list) > 0 {
-		return list[0], nil
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", errors.New("the real PostgreSQL that this test needs is missing: run `make postgres` (or test/setup/postgres.sh) first")
-	}
-	return path, nil
-}
-
-// database is the URL of a new one.
-func (p *realPostgres) database(t testing.TB) string {
-	t.Helper()
-	if p.cmd == nil {
-		if err := p.start(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.n++
-	name := fmt.Sprintf("ledger%d", p.n)
-	admin, err := sql.Open("pgx", p.url("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
-	// Another order of texts than bytes have, as most servers have it: the schema must not lean on it.
-	if _, err := admin.Exec("CREATE DATABASE " + name); err != nil {
-		t.Fatal(err)
-	}
-	return p.url(name)
-}
-
-func (p *realPostgres) url(name string) string {
-	return "postgres:///" + name + "?" + url.Values{"host": {p.dir}, "user": {"ledger"}}.Encode()
-}
-
-// start makes a server that answers on a socket in its folder. It refuses to run as root, so root becomes nobody.
-func (p *realPostgres) start() error {
-	dir, err := os.MkdirTemp("/tmp", "sgpg") // short: a socket's path has 107 bytes
-	if err != nil {
-		return err
-	}
-	p.dir = dir
-	as := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if os.Getuid() == 0 {
-		nobody, err := user.Lookup("nobody")
-		if err != nil {
-			return err
-		}
-		uid, _ := strconv.Atoi(nobody.Uid)
-		gid, _ := strconv.Atoi(nobody.Gid)
-		as.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-		if err := os.Chown(dir, uid, gid); err != nil {
-			return err
-		}
-	}
-	initdb, err := postgresTool("initdb")
-	if err != nil {
-		return err
-	}
-	make := exec.Command(initdb, "-D", dir+"/data", "-U", "ledger", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
-	make.SysProcAttr, make.Dir = as, dir
-	if out, err := make.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, out)
-	}
-	server, err := postgresTool("postgres")
-	if err != nil {
-		return err
-	}
-	log, err := os.Create(dir + "/log")
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	p.cmd = exec.Command(server, "-D", dir+"/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
-	p.cmd.SysProcAttr, p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = as, dir, log, log
-	if err := p.cmd.Start(); err != nil {
-		return err
-	}
-	return p.await()
-}
-
-func (p *realPostgres) await() error {
-	db, err := sql.Open("pgx", p.url("postgres"))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	for late := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // polls a fact
-		err := db.PingContext(context.Background())
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(late) {
-			log, _ := os.ReadFile(p.dir + "/log")
-			return fmt.Errorf("PostgreSQL does not answer: %w\n%s", err, log)
-		}
-	}
-}
-
-func (p *realPostgres) close() {
-	if p.cmd != nil {
-		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // its children too
-		_ = p.cmd.Wait()
-	}
-	if p.dir != "" {
-		_ = os.RemoveAll(p.dir)
-	}
-}
-
-// onBoth runs a test on each database; open makes a name of a new one.
-func onBoth(t *testing.T, f func(t *testing.T, database string)) {
-	t.Run("sqlite", func(t *testing.T) { f(t, filepath.Join(t.TempDir(), "ledger 1%.db")) })
-	t.Run("postgres", func(t *testing.T) { f(t, thePostgres.database(t)) })
-}
+// onBoth runs a test on each database.
+func onBoth(t *testing.T, f func(t *testing.T, database string)) { thePostgres.OnBoth(t, f) }

@@ -16,7 +16,7 @@ func TestAnyOrder(t *testing.T) {
 			t.Run(string(bill), func(t *testing.T) {
 				if i > 0 {
 					if database = database + "2"; isPostgres(database) {
-						database = thePostgres.database(t)
+						database = thePostgres.Database(t)
 					}
 				}
 				anyOrder(t, Config{Database: database, Bill: bill}, uint64(i))
