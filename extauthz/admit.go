@@ -128,6 +128,9 @@ func (c *caller) permit(req *openai.Request, admission string) *openai.Error {
 	if !c.key.Allows(asked) {
 		return openai.ModelNotAllowed(req.Model)
 	}
+	if asked.Elsewhere != "" {
+		return openai.ModelElsewhere(req.Model, asked.Elsewhere)
+	}
 	c.model = asked.Resolve(xxh3.HashString(admission))
 	for _, field := range req.Steering() {
 		if !c.model.Endpoint.AllowFields[field] {

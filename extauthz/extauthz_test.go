@@ -81,6 +81,8 @@ func TestRefusalsCountNothing(t *testing.T) {
 		"a JWT where there is no issuer": {[]change{set("authorization", "Bearer a.b.c")}, 401, "invalid_api_key"},
 		"not allowed":                    {[]change{body(`{"model":"dear"}`)}, 403, "model_not_allowed"},
 		"unknown":                        {[]change{body(`{"model":"none"}`)}, 404, "model_not_found"},
+		"served by another spoke":        {[]change{body(`{"model":"cheap-far"}`)}, 404, "model_elsewhere"},
+		"one that another spoke serves":  {[]change{at("GET", "/v1/models/cheap-far"), body("")}, 404, "model_elsewhere"},
 		"broken":                         {[]change{body(`{"model":"cheap"`)}, 400, "invalid_body"},
 		"steers the engine":              {[]change{body(`{"model":"cheap","cache_salt":"x"}`)}, 400, "invalid_body"},
 		"one model that is not allowed":  {[]change{at("GET", "/v1/models/dear"), body("")}, 403, "model_not_allowed"},

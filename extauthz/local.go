@@ -23,6 +23,9 @@ func listModels(c caller) answer {
 	switch {
 	case model == nil:
 		return c.refused(openai.ModelNotFound(c.arg))
+	case model.Elsewhere != "" && c.key.Allows(model):
+		c.asked = model
+		return c.refused(openai.ModelElsewhere(c.arg, model.Elsewhere))
 	case !slices.Contains(allowed, model):
 		c.asked = model
 		return c.refused(openai.ModelNotAllowed(c.arg))

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/identity"
@@ -33,7 +34,7 @@ models:
 endpoints:
   - {name: large, allow_fields: [priority]}
 teams:
-  - {name: t1, models: [cheap], limits: [{concurrency: 2}]}
+  - {name: t1, models: ["cheap*"], limits: [{concurrency: 2}]}
   - {name: boundless, models: [cheap]}
 keys:
   - {id: k1, team: t1, sha256: KEY, labels: {cost-center: "4711"}}
@@ -81,6 +82,7 @@ func newGate(t *testing.T) *gate {
 	if err != nil {
 		t.Fatal(err)
 	}
+	set.Models = append(set.Models, &policyv1.Model{Name: "cheap-far", Elsewhere: "spoke-b"}) // only a hub can say so
 	snap, err := policy.Compile(set, time.Now())
 	if err != nil {
 		t.Fatal(err)

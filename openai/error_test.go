@@ -22,6 +22,7 @@ func TestErrors(t *testing.T) {
 		{TooManyFailedKeys(90 * time.Second), "429 requests too_many_failed_keys ", "rate_limit_error", "retry-after=90 retry-after-ms=90000"},
 		{ModelNotAllowed("dear"), "403 invalid_request_error model_not_allowed model", "permission_error", ""},
 		{ModelNotFound("none"), "404 invalid_request_error model_not_found model", "not_found_error", ""},
+		{ModelElsewhere("far", "spoke-b"), "404 invalid_request_error model_elsewhere model", "not_found_error", ""},
 		{UnknownURL("/x"), "404 invalid_request_error unknown_url ", "not_found_error", ""},
 		{MethodNotAllowed("PUT", "POST"), "405 invalid_request_error method_not_allowed ", "invalid_request_error", ""},
 		{InvalidBody("n", "x"), "400 invalid_request_error invalid_body n", "invalid_request_error", ""},

@@ -55,6 +55,12 @@ func ModelNotFound(model string) *Error {
 		Message: fmt.Sprintf("The model '%s' does not exist.", echo(model))}
 }
 
+// ModelElsewhere refuses a model that is served behind other doors.
+func ModelElsewhere(model, spoke string) *Error {
+	return &Error{Status: 404, Type: invalidRequest, Code: "model_elsewhere", Param: "model",
+		Message: fmt.Sprintf("The model '%s' is not served here, but in '%s'.", echo(model), spoke)}
+}
+
 // UnknownURL refuses a path that is not in the route table.
 func UnknownURL(path string) *Error {
 	return &Error{Status: 404, Type: invalidRequest, Code: "unknown_url",
