@@ -315,3 +315,10 @@ func TestBookingEndsWithItsOwner(t *testing.T) {
 		})
 	}
 }
+
+// servedBy adds who served, as the gateway reports it with the first message about an answer.
+func servedBy(addr string, m *extprocv3.ProcessingRequest) *extprocv3.ProcessingRequest {
+	m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.LBNamespace: {Fields: map[string]*structpb.Value{
+		envoy.ServedKey: structpb.NewStringValue(addr)}}}}
+	return m
+}
