@@ -88,6 +88,12 @@ func entryOf[E any](p *parse, root *node, path string) *E {
 	return e
 }
 
+// PlainJSON says whether a text is one value of JSON that can be read in one way only: no member is there twice.
+func PlainJSON(body []byte) error {
+	_, err := nodeOfJSON(body)
+	return err
+}
+
 // nodeOfJSON reads one value of JSON.
 func nodeOfJSON(body []byte) (*node, error) {
 	if len(body) > MaxEntry {
