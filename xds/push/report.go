@@ -82,6 +82,8 @@ func (rep *reporter) run(first *hubv1.ReportRequest, expiry <-chan time.Time) er
 			}
 		case err := <-rep.failed:
 			return err
+		case <-rep.rpc.Context().Done():
+			return status.FromContextError(rep.rpc.Context().Err()).Err()
 		case <-expiry:
 			return status.Error(codes.Unauthenticated, "the certificate of this connection has expired: connect with the renewed one")
 		case <-rep.server.closing:

@@ -125,6 +125,8 @@ func (st *stream) run(first *discoveryv3.DeltaDiscoveryRequest, expiry <-chan ti
 			if f := st.flight; f != nil {
 				return status.Errorf(codes.DeadlineExceeded, "revision %d was not answered within %v", f.to.Revision().GetNumber(), st.server.cfg.Stall)
 			}
+		case <-st.rpc.Context().Done():
+			return status.FromContextError(st.rpc.Context().Err()).Err()
 		case <-st.superseded:
 			return status.Error(codes.Aborted, "the door has connected again")
 		case <-expiry:
@@ -211,8 +213,8 @@ func (st *stream) answer(r *discoveryv3.DeltaDiscoveryRequest) {
 		reason := short(r.GetErrorDetail().GetMessage())
 		st.flight = nil
 		st.server.metrics.nacks.Inc()
-		st.server.holders.nacked(st, f.to, reason, now)
 		st.log.Warn("a revision is refused", "revision", number, "reason", reason)
+		st.server.holders.nacked(st, f.to, reason, now)
 	case n == f.first+uint64(len(f.pages))-1:
 		for i := range st.kinds {
 			if f.kinds[i] {
@@ -243,8 +245,8 @@ func (st *stream) begin() bool {
 		pages, err := st.pages(i, to)
 		if err != nil {
 			st.server.metrics.nacks.Inc()
-			st.server.holders.nacked(st, to, err.Error(), f.since)
 			st.log.Error("a revision cannot be sent", "revision", to.Revision().GetNumber(), "err", err)
+			st.server.holders.nacked(st, to, "the hub cannot send it: "+err.Error(), f.since)
 			return false
 		}
 		f.pages = append(f.pages, pages...)
