@@ -64,14 +64,14 @@ func TestSilentZeroOverlapIsNoticed(t *testing.T) {
 			f := follow(t, a)
 			f.asked(0)
 			f.tell(0, sized(c.template), snapshot(true, true, c.blocks...))
-			f.until(a + " exact")
+			f.until(a + " indexed")
 			f.announced(len(c.blocks))
 			for range tolerated {
 				if c := f.answered("hello", 3*blockTokens); !c.Announced || c.Doubted || c.Held.Blocks != 0 {
 					t.Fatalf("%+v", c)
 				}
 			}
-			f.until(a + " exact")
+			f.until(a + " indexed")
 			f.answered("hello", 3*blockTokens)
 			f.until(a + " degraded (diverging: " + void + ")")
 			if n := testutil.ToFloat64(f.metrics.cached.WithLabelValues("large", "reported")); n != (tolerated+1)*3*blockTokens {
@@ -90,7 +90,7 @@ func TestNoWordOfWhatWasSent(t *testing.T) {
 	f := follow(t, a)
 	f.asked(0)
 	f.tell(0, sized(template), snapshot(true, true))
-	f.until(a + " exact")
+	f.until(a + " indexed")
 	f.announced(0)
 	for range tolerated + 2 { // the first was not sent before
 		f.answered(strings.Repeat("a long prompt ", 100), -1)
@@ -119,7 +119,7 @@ func TestADegradedWorkerIsCompared(t *testing.T) {
 	for range window {
 		f.answered("hello", 2*blockTokens) // the engine computes the last token again: a block less is no doubt
 	}
-	f.until(a + " exact")
+	f.until(a + " indexed")
 	if c := f.answered("hello", 3*blockTokens); c.Doubted || c.Held.Blocks != 3 {
 		t.Errorf("%+v", c)
 	}
@@ -137,7 +137,7 @@ func TestADegradedWorkerIsCompared(t *testing.T) {
 	again := snapshot(true, true, p...)
 	again.Epoch = "2"
 	f.tell(0, sized(template), again)
-	f.until(a + " exact")
+	f.until(a + " indexed")
 }
 
 // TestABurstIsNoDivergence: prompts that are picked for while the same is being computed find more than was announced.
@@ -146,7 +146,7 @@ func TestABurstIsNoDivergence(t *testing.T) {
 	f := follow(t, a)
 	f.asked(0)
 	f.tell(0, sized(template), snapshot(true, true))
-	f.until(a + " exact")
+	f.until(a + " indexed")
 	f.announced(0)
 	req, body := chat(t, strings.Repeat("a long prompt ", 100))
 	var all []router.Choice
@@ -163,7 +163,7 @@ func TestABurstIsNoDivergence(t *testing.T) {
 		c.Booking.Served(&cached)
 		c.Booking.Release()
 	}
-	f.until(a + " exact")
+	f.until(a + " indexed")
 	if n := testutil.CollectAndCount(loads{f.Picker}, "spokegate_picker_parted"); n != 1 {
 		t.Errorf("%d workers are judged", n)
 	}
@@ -178,12 +178,12 @@ func TestWorkersLearnOneAfterTheOther(t *testing.T) {
 	f.asked(1)
 	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true))
 	f.tell(1, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true))
-	f.until(a + " exact; " + b + " exact")
+	f.until(a + " indexed; " + b + " indexed")
 	learnt := sized(template)
 	learnt.GetProfile().TellsRoots = true
 	f.tell(1, learnt, changes(5, stored(pieces(7)[0])))
 	f.held(1, b)
-	f.until(a + " exact; " + b + " exact")
+	f.until(a + " indexed; " + b + " indexed")
 }
 
 // TestSaltedPromptsAreExact: a prompt with a salt is found under the root that its worker announces it by.
@@ -196,7 +196,7 @@ func TestSaltedPromptsAreExact(t *testing.T) {
 	told := sized(template)
 	told.GetProfile().TellsRoots = true
 	f.tell(0, told, snapshot(true, true, p...))
-	f.until(a + " exact")
+	f.until(a + " indexed")
 	f.announced(len(p))
 	for salt, want := range map[string]int{`"mine"`: 3, `"another"`: 0, `""`: 0} {
 		req, body := scanned(t, fmt.Appendf(nil, `{"model":"m","cache_salt":%s,"messages":[{"role":"user","content":"hello"}]}`, salt))

@@ -42,6 +42,8 @@ type follower struct {
 	worker fleet.Worker
 	router *router.Router
 	cancel context.CancelFunc
+	after  *follower // of the same address, before this one
+	ended  chan struct{}
 }
 
 // same says that the follower of one is that of the other.
@@ -60,12 +62,13 @@ func (fs *followers) set(ctx context.Context, p *Picker, workers []fleet.Worker)
 		if w.BlocksAddr == "" || r == nil {
 			continue
 		}
-		if f := fs.running[w.Addr]; f != nil && same(f.worker, w) && f.router == r {
-			next[w.Addr] = f
+		before := fs.running[w.Addr]
+		if before != nil && same(before.worker, w) && before.worker.BlockSize == w.BlockSize && before.router == r {
+			next[w.Addr] = before
 			delete(fs.running, w.Addr)
 			continue
 		}
-		f := &follower{p: p, worker: w, router: r}
+		f := &follower{p: p, worker: w, router: r, after: before, ended: make(chan struct{})}
 		var own context.Context
 		own, f.cancel = context.WithCancel(ctx)
 		next[w.Addr] = f
@@ -86,6 +89,11 @@ func (fs *followers) stop() {
 
 // run follows again and again until ctx ends.
 func (f *follower) run(ctx context.Context) {
+	defer close(f.ended)
+	if f.after != nil {
+		<-f.after.ended // so that its last word comes before our first
+		f.after = nil
+	}
 	defer f.p.texts.leave(f.worker)
 	defer f.p.checks.leave(f.worker)
 	conn, err := f.p.Blocks.Dial(f.worker)
@@ -105,7 +113,7 @@ func (f *follower) run(ctx context.Context) {
 			return
 		case errors.Is(err, errRanks):
 			wait = followMost
-		case errors.Is(err, errReseeded):
+		case errors.Is(err, errReseeded), errors.Is(err, errTurned):
 			continue
 		}
 		f.p.texts.say(f.worker, "cannot be followed: "+status.Convert(err).Message())
@@ -117,17 +125,24 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-var errReseeded = errors.New("the spoke has another seed")
+// Why a follower begins anew at once.
+var (
+	errReseeded = errors.New("the spoke has another seed")
+	errTurned   = errors.New("the endpoint's prompts are rendered by another profile")
+)
 
 // session is one stream. whole says that the worker has told all that it holds.
 func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (whole bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	seed, reseeded := f.p.Blocks.Seed()
+	turned := f.p.texts.turn(f.worker.Endpoint)
 	go func() {
 		select {
 		case <-reseeded:
 			cancel(errReseeded)
+		case <-turned:
+			cancel(errTurned)
 		case <-ctx.Done():
 		}
 	}()
@@ -148,12 +163,13 @@ func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (whole 
 			}
 			return exact
 		},
+		heard: func(blocks int) { f.p.checks.heard(f.worker.Addr, blocks) },
 	}
 	defer in.close()
 	for {
 		m, err := stream.Recv()
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, errReseeded) {
+			if cause := context.Cause(ctx); errors.Is(cause, errReseeded) || errors.Is(cause, errTurned) {
 				err = cause
 			}
 			return whole, err

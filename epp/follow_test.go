@@ -205,17 +205,17 @@ func TestWhatWorkersAnnounceDecides(t *testing.T) {
 	p := pieces(7)
 	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, false, p[0]), snapshot(false, true, p[1]))
 	f.held(2, a)
-	f.until(a + " exact")
+	f.until(a + " indexed")
 	f.tell(0, changes(5, stored(p[2]), removed(p[2])), changes(6, stored(p[2])))
 	f.held(3, a)
 	f.tell(1, profile(workerv1.Profile_MODE_PREDICTIVE, ""))
-	f.until(a + " exact; " + b + " guessed (no events)")
+	f.until(a + " indexed; " + b + " predictive (no events)")
 	f.tell(1, profile(workerv1.Profile_MODE_INDEXED, "other"))
-	f.until(a + " exact; " + b + " guessed (its tokenizer or chat template is another than that of the endpoint's other workers)")
+	f.until(a + " indexed; " + b + " degraded (profile differs: the tokenizer or chat template of more of the endpoint's workers is another)")
 	f.tell(0, changes(7, &workerv1.Change{Change: &workerv1.Change_Cleared{Cleared: &workerv1.Cleared{}}}))
 	f.held(0, "")
 	f.tell(0, profile(workerv1.Profile_MODE_PREDICTIVE, ""))
-	f.until(a + " guessed (no events); " + b + " guessed (its tokenizer or chat template is another than that of the endpoint's other workers)")
+	f.until(a + " predictive (no events); " + b + " degraded (profile differs: the tokenizer or chat template of more of the endpoint's workers is another)")
 }
 
 // TestAGapIsAskedAgain: nothing is believed behind a change that is missing, a parent that is unknown, or another rank.
@@ -227,24 +227,24 @@ func TestAGapIsAskedAgain(t *testing.T) {
 	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, p[0]))
 	f.held(1, a)
 	f.tell(0, changes(6, stored(p[1])))
-	f.until(a + " guessed (cannot be followed: the announcement has a gap)")
+	f.until(a + " degraded (cannot be followed: the announcement has a gap)")
 	f.asked(0)
 	f.held(0, "")
 	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, p[1]))
-	f.until(a + " guessed (cannot be followed: the announcement has a gap: 1 of 1 blocks have no place)")
+	f.until(a + " degraded (cannot be followed: the announcement has a gap: 1 of 1 blocks have no place)")
 	f.asked(0)
 	f.tell(0, changes(5)) // before any snapshot
-	f.until(a + " guessed (cannot be followed: the announcement has a gap)")
+	f.until(a + " degraded (cannot be followed: the announcement has a gap)")
 	f.asked(0)
 	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, &workerv1.Block{Key: 1, Rank: 1}, &workerv1.Block{Key: 2, Rank: 2}))
-	f.until(a + " guessed (cannot be followed: its data-parallel ranks are not told apart yet)")
+	f.until(a + " degraded (cannot be followed: its data-parallel ranks are not told apart yet)")
 	f.asked(0)
 	f.tell(0, nil) // it ends the stream
-	f.until(a + " guessed (cannot be followed: EOF)")
+	f.until(a + " degraded (cannot be followed: EOF)")
 	f.asked(0)
 	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, p...))
 	f.held(3, a)
-	f.until(a + " exact")
+	f.until(a + " indexed")
 }
 
 func TestAnotherSeedBeginsAnew(t *testing.T) {

@@ -16,6 +16,7 @@ var errAnew = errors.New("the announcement has a gap")
 type intake struct {
 	open    func(epoch string) *router.Feed
 	profile func(*workerv1.Profile) (exact bool)
+	heard   func(blocks int) // it announces; 0: it holds nothing any more
 
 	exact    bool         // what it announces can be held against prompts
 	feed     *router.Feed // nil: before the first snapshot, and while it is not exact
@@ -93,12 +94,16 @@ func (in *intake) changes(all []*workerv1.Change) error {
 		case *workerv1.Change_Cleared:
 			stored = stored[:0] // of the one rank that there is
 			in.feed.Cleared()
+			in.heard(0)
 		}
 	}
 	return in.store(stored)
 }
 
 func (in *intake) store(blocks []blocktree.Block) error {
+	if len(blocks) > 0 {
+		in.heard(len(blocks))
+	}
 	if lost := in.feed.Stored(blocks); lost > 0 {
 		return fmt.Errorf("%w: %d of %d blocks have no place", errAnew, lost, len(blocks))
 	}

@@ -25,7 +25,9 @@ var loadDesc = prometheus.NewDesc("spokegate_picker_worker_load",
 
 var (
 	workersDesc = prometheus.NewDesc("spokegate_picker_workers",
-		"Workers that said how much is known of what they hold, by index: exact, guessed, or degraded (it announces, but its engine reports otherwise).", []string{"endpoint", "index"}, nil)
+		"Workers that said how much is known of what they hold, by index: indexed, predictive, or degraded.", []string{"endpoint", "index"}, nil)
+	degradedDesc = prometheus.NewDesc("spokegate_picker_degraded",
+		"Workers whose blocks should be known and are not, by cause: unreachable, events, model, profile, block_size, silent, diverging.", []string{"endpoint", "cause"}, nil)
 	partedDesc = prometheus.NewDesc("spokegate_picker_parted",
 		"Of the last 50 answers of a worker that announces its blocks, those whose cached tokens were others than what it had announced, by more than a block.",
 		[]string{"endpoint", "worker"}, nil)
@@ -59,7 +61,7 @@ func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
 		}, []string{"endpoint", "stage"}),
 		texts: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_pick_texts_total",
-			Help: "Requests by whether their text was rendered as the engine does, to be held against announced blocks: rendered, unknown (no worker announces), or why not: parts, template, prompt, operation, busy.",
+			Help: "Requests by whether their text was rendered as the engine does, to be held against announced blocks: rendered; up to its first image, audio, video, or parts (other than text), or not at all; or why not: unknown (no worker announces), tokens, prompts, template, operation, busy.",
 		}, []string{"endpoint", "result"}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "spokegate_pick_seconds",
@@ -91,6 +93,7 @@ type loads struct{ p *Picker }
 func (l loads) Describe(ch chan<- *prometheus.Desc) {
 	ch <- loadDesc
 	ch <- workersDesc
+	ch <- degradedDesc
 	ch <- blocksDesc
 	ch <- partedDesc
 }
@@ -98,9 +101,15 @@ func (l loads) Describe(ch chan<- *prometheus.Desc) {
 func (l loads) Collect(ch chan<- prometheus.Metric) {
 	l.p.mu.RLock()
 	defer l.p.mu.RUnlock()
-	counts := map[[2]string]int{}
+	counts, causes := map[[2]string]int{}, map[[2]string]int{}
 	for _, i := range l.p.Indexes() {
 		counts[[2]string{i.Endpoint, i.State}]++
+		if i.State == Degraded {
+			causes[[2]string{i.Endpoint, i.Cause}]++
+		}
+	}
+	for of, n := range causes {
+		ch <- prometheus.MustNewConstMetric(degradedDesc, prometheus.GaugeValue, float64(n), of[0], of[1])
 	}
 	for of, n := range counts {
 		ch <- prometheus.MustNewConstMetric(workersDesc, prometheus.GaugeValue, float64(n), of[0], of[1])

@@ -134,12 +134,34 @@ func (p *Picker) ask(ctx context.Context, b *rendered, endpoint string, req *ope
 	if said != nil {
 		b.text = said
 	}
-	a := ask{Ask: router.Ask{Prompt: b.prompt, Text: said}, single: req.Choices() == 1}
-	if salt := text.Salt(req, body); salt != "" && p.Blocks != nil {
-		seed, _ := p.Blocks.Seed()
-		a.Root = blocktree.Root(seed, "", salt)
+	a := ask{Ask: router.Ask{Prompt: b.prompt, Text: said, Begins: result != wholeText}, single: req.Choices() == 1}
+	if said != nil {
+		a.Root = p.root(endpoint, req.Model, text.Salt(req, body))
 	}
 	return a
+}
+
+// root of a prompt: beside its text it shares blocks only with what has the same adapter and salt.
+func (p *Picker) root(endpoint, model, salt string) uint64 {
+	adapter := p.engineName(model)
+	if !p.texts.adapter(endpoint, adapter) {
+		adapter = ""
+	}
+	if adapter == "" && salt == "" {
+		return 0
+	}
+	seed, _ := p.Blocks.Seed()
+	return blocktree.Root(seed, adapter, salt)
+}
+
+// engineName is what the engine calls a model.
+func (p *Picker) engineName(model string) string {
+	if snap := p.Policy.Load(); snap != nil {
+		if m := snap.Model(model); m != nil && m.EngineName != "" {
+			return m.EngineName
+		}
+	}
+	return model
 }
 
 // ask is the question to a router. single: one prompt has one answer; only then what the engine reports of it is of this prompt
@@ -159,8 +181,8 @@ var buffers = sync.Pool{New: func() any { return &rendered{prompt: []byte{}, tex
 func (p *Picker) Indexes() []Index {
 	all := p.texts.list()
 	for i := range all {
-		if why := p.checks.doubts(all[i].Addr); why != "" && all[i].State == Exact {
-			all[i].State, all[i].Reason = Degraded, why
+		if at, since, is := p.checks.doubts(all[i].Addr); is && all[i].State == Indexed {
+			all[i].State, all[i].Cause, all[i].Reason, all[i].Since = at.state, at.cause, at.reason, since
 		}
 	}
 	return all
@@ -181,11 +203,13 @@ func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, q ask
 	switch {
 	case errors.Is(err, router.ErrNoneEligible):
 		return choice, fmt.Errorf("none of the workers that the gateway named serves the endpoint %q", endpoint)
+	case errors.Is(err, router.ErrBusy):
+		return choice, fmt.Errorf("all workers of the endpoint %q: %w", endpoint, err)
 	case err != nil:
 		return choice, fmt.Errorf("no worker of the endpoint %q is ready", endpoint)
 	}
 	if choice.Announced && q.single {
-		p.watch(endpoint, &choice)
+		p.watch(endpoint, &choice, len(q.Text))
 	}
 	return choice, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -19,68 +20,37 @@ import (
 	"github.com/spokegate/spokegate/prompt/text"
 )
 
-// How much is known of what a worker holds.
-const (
-	Exact    = "exact"    // it announces its blocks, and prompts of its model can be rendered
-	Guessed  = "guessed"  // by what it was sent
-	Degraded = "degraded" // it does announce, but its engine does not report what follows from that: so it is guessed
-)
-
-// Index is how much is known of what a worker holds.
-type Index struct {
-	Endpoint, Addr string
-	State          string
-	Reason         string // why not Exact
-}
-
-// String is the state, with its reason.
-func (i Index) String() string {
-	if i.Reason == "" {
-		return i.State
-	}
-	return i.State + " (" + i.Reason + ")"
-}
-
 // texts are the models' renderers, by endpoint, as its workers announce them.
 type texts struct {
 	log *slog.Logger
 
 	mu       sync.RWMutex
-	models   map[string]*model            // by endpoint
+	elected  map[string]*shape            // by endpoint: how its prompts are rendered
+	turned   map[string]chan struct{}     // by endpoint: closed when another is elected
+	adapters map[string]map[string]bool   // by endpoint: names that some worker of it has an adapter for
 	workers  map[string]*told             // by address
 	profiles map[string]*workerv1.Profile // by address: the last that each told
-	tried    map[string]*trial            // by endpoint: what was compiled last
+	tried    map[string]*shape            // by endpoint: what was compiled last
 
 	places chan struct{} // renderings at one time
-}
-
-// trial is a profile, and what came of compiling it: a worker that is followed again tells the same.
-type trial struct {
-	profile *workerv1.Profile
-	text    *text.Model
-	err     error
-}
-
-// model of an endpoint. Its workers have one and the same: the first to tell says which.
-type model struct {
-	profile *workerv1.Profile
-	text    *text.Model
-	users   int
 }
 
 // told is what one worker said last.
 type told struct {
 	worker    fleet.Worker
-	of        *model // nil: what it holds is guessed
-	reason    string
+	standing  standing
+	since     time.Time // of the standing
+	vote      *shape    // nil: it has told none that is of use
 	blockSize int64     // tokens
-	since     time.Time // when what it holds began to be guessed; zero: it is not, or was complained of
+	adapters  []string
+	late      time.Time // from when on it is complained of; zero: it was, or need not be
 }
 
 func newTexts(log *slog.Logger) *texts {
 	return &texts{
-		log: log, models: map[string]*model{}, workers: map[string]*told{}, profiles: map[string]*workerv1.Profile{},
-		tried: map[string]*trial{}, places: make(chan struct{}, 4*runtime.GOMAXPROCS(0)),
+		log: log, elected: map[string]*shape{}, turned: map[string]chan struct{}{}, adapters: map[string]map[string]bool{},
+		workers: map[string]*told{}, profiles: map[string]*workerv1.Profile{}, tried: map[string]*shape{},
+		places: make(chan struct{}, 4*runtime.GOMAXPROCS(0)),
 	}
 }
 
@@ -94,61 +64,39 @@ func (t *texts) profile(w fleet.Worker, p *workerv1.Profile) (changed, exact boo
 }
 
 func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) (exact bool) {
-	if p.Mode != workerv1.Profile_MODE_INDEXED {
-		t.say(w, cmp.Or(p.Reason, "it announces no blocks"))
-		return false
-	}
-	// What of it shapes the text.
-	shape := proto.Clone(p).(*workerv1.Profile)
-	shape.Mode, shape.Reason, shape.BlockSize, shape.TellsRoots = 0, "", 0, false
-	renderer, err := t.compile(w.Endpoint, shape)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.drop(w.Addr)
-	m := t.models[w.Endpoint]
-	if m == nil {
-		if err != nil {
-			t.set(w, nil, err.Error())
-			return false
+	var vote *shape
+	at := indexed
+	switch p.Mode {
+	case workerv1.Profile_MODE_INDEXED:
+		if vote = t.shape(w.Endpoint, p); vote.err != nil {
+			at, vote = degraded(causeModel, vote.err.Error()), nil
 		}
-		m = &model{profile: shape, text: renderer}
-		t.models[w.Endpoint] = m
+	case workerv1.Profile_MODE_DEGRADED:
+		at = degraded(causeEvents, cmp.Or(p.Reason, "its engine's events do not come"))
+	default:
+		at = predictive(causeNone, cmp.Or(p.Reason, "it announces no blocks"))
 	}
-	if !proto.Equal(m.profile, shape) {
-		t.set(w, nil, "its tokenizer or chat template is another than that of the endpoint's other workers")
-		return false
-	}
-	m.users++
-	t.set(w, m, "")
-	t.workers[w.Addr].blockSize = int64(p.BlockSize)
-	return true
-}
-
-// compile takes as long as the worker's template makes it take: nobody waits for it but this worker.
-func (t *texts) compile(endpoint string, shape *workerv1.Profile) (*text.Model, error) {
-	t.mu.RLock()
-	before := t.tried[endpoint]
-	t.mu.RUnlock()
-	if before != nil && proto.Equal(before.profile, shape) {
-		return before.text, before.err
-	}
-	now := &trial{profile: shape}
-	now.text, now.err = text.New(shape)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tried[endpoint] = now
-	return now.text, now.err
+	k := t.of(w)
+	k.vote, k.blockSize, k.adapters = vote, cmp.Or(int64(p.BlockSize), int64(w.BlockSize)), p.Adapters
+	t.elect(w.Endpoint)
+	switch {
+	case vote == nil:
+	case vote.sum != t.elected[w.Endpoint].sum:
+		at = differs
+	case p.BlockSize != 0 && w.BlockSize != 0 && p.BlockSize != w.BlockSize:
+		at = degraded(causeBlockSize, fmt.Sprintf("block size: its events tell of %d tokens, its engine of %d", p.BlockSize, w.BlockSize))
+	}
+	t.set(k, at)
+	return at == indexed
 }
 
-// say notes why what a worker holds is guessed.
+// say notes why a worker cannot be followed. It is what it said before, for what the endpoint's prompts are rendered by.
 func (t *texts) say(w fleet.Worker, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if before := t.workers[w.Addr]; before != nil && before.of == nil && before.reason == reason {
-		return
-	}
-	t.drop(w.Addr)
-	t.set(w, nil, reason)
+	t.set(t.of(w), degraded(causeUnreachable, reason))
 }
 
 // leave forgets a worker.
@@ -156,29 +104,37 @@ func (t *texts) leave(w fleet.Worker) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if k := t.workers[w.Addr]; k != nil && same(k.worker, w) {
-		t.drop(w.Addr)
 		delete(t.workers, w.Addr)
 		delete(t.profiles, w.Addr)
+		t.elect(w.Endpoint)
 	}
 }
 
-func (t *texts) set(w fleet.Worker, m *model, reason string) {
-	before := t.workers[w.Addr]
-	k := &told{worker: w, of: m, reason: reason}
-	t.workers[w.Addr] = k
-	switch {
-	case m != nil:
-		t.log.Info("what the worker holds is known", "worker", w.Name, "endpoint", w.Endpoint)
-		return
-	case before == nil: // it starts
-		k.since = time.Now()
-	case before.since.IsZero():
-		t.complain(k)
-		return
-	default:
-		k.since = before.since
+// of is what a worker told; one that has just come is given time before it is complained of.
+func (t *texts) of(w fleet.Worker) *told {
+	k := t.workers[w.Addr]
+	if k == nil || !same(k.worker, w) {
+		k = &told{late: time.Now().Add(startup)}
+		t.workers[w.Addr] = k
 	}
-	t.log.Info("what the worker holds is guessed so far", "worker", w.Name, "endpoint", w.Endpoint, "reason", reason)
+	k.worker = w
+	return k
+}
+
+func (t *texts) set(k *told, at standing) {
+	if k.standing == at {
+		return
+	}
+	k.standing, k.since = at, time.Now()
+	switch {
+	case at == indexed:
+		k.late = time.Time{}
+		t.log.Info("what the worker holds is known", "worker", k.worker.Name, "endpoint", k.worker.Endpoint)
+	case k.late.IsZero():
+		t.complain(k)
+	default:
+		t.log.Info("what the worker holds is guessed so far", "worker", k.worker.Name, "endpoint", k.worker.Endpoint, "reason", at.reason)
+	}
 }
 
 // startup is how long a worker may take to tell what it holds before that is complained of.
@@ -189,33 +145,23 @@ func (t *texts) complainOfLate(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, k := range t.workers {
-		if !k.since.IsZero() && now.Sub(k.since) >= startup {
+		if !k.late.IsZero() && !now.Before(k.late) {
 			t.complain(k)
 		}
 	}
 }
 
 func (t *texts) complain(k *told) {
-	k.since = time.Time{}
-	t.log.Warn("what the worker holds is guessed", "worker", k.worker.Name, "endpoint", k.worker.Endpoint, "reason", k.reason)
+	k.late = time.Time{}
+	t.log.Warn("what the worker holds is guessed", "worker", k.worker.Name, "endpoint", k.worker.Endpoint, "reason", k.standing.reason)
 }
 
-func (t *texts) drop(addr string) {
-	k := t.workers[addr]
-	if k == nil || k.of == nil {
-		return
-	}
-	if k.of.users--; k.of.users == 0 {
-		delete(t.models, k.worker.Endpoint)
-	}
-	k.of = nil
-}
-
-// render appends the text of a request to dst; result says what became of it: "rendered", "unknown" where no worker of the
-// endpoint announces its blocks, or why it has none.
+// render appends the text of a request to dst. result says what became of it: "rendered"; "unknown" where no worker of the
+// endpoint announces its blocks; or what it has that is no text, and then out is the text of what comes before that, if any, or
+// why it has none.
 func (t *texts) render(ctx context.Context, dst []byte, endpoint string, req *openai.Request, body []byte) (out []byte, result string) {
 	t.mu.RLock()
-	m := t.models[endpoint]
+	m := t.elected[endpoint]
 	t.mu.RUnlock()
 	if m == nil {
 		return nil, "unknown"
@@ -226,18 +172,28 @@ func (t *texts) render(ctx context.Context, dst []byte, endpoint string, req *op
 	case <-ctx.Done():
 		return nil, "busy"
 	}
+	before := len(dst)
 	out, err := m.text.Render(dst, req, body)
-	switch {
-	case err == nil:
-		return out, "rendered"
-	case errors.Is(err, text.ErrParts):
-		return nil, "parts"
-	case errors.Is(err, text.ErrTemplate):
-		return nil, "template"
-	case errors.Is(err, text.ErrPrompt):
-		return nil, "prompt"
+	if err == nil {
+		return out, wholeText
 	}
-	return nil, "operation"
+	if len(out) == before {
+		out = nil
+	}
+	return out, resultOf(err)
+}
+
+// wholeText is the one result with all of the text.
+const wholeText = "rendered"
+
+func resultOf(err error) string {
+	for is, result := range map[error]string{text.ErrImage: "image", text.ErrAudio: "audio", text.ErrVideo: "video", text.ErrParts: "parts",
+		text.ErrTokens: "tokens", text.ErrPrompts: "prompts", text.ErrTemplate: "template"} {
+		if errors.Is(err, is) {
+			return result
+		}
+	}
+	return "operation"
 }
 
 // list is how the workers stand, by endpoint and address.
@@ -246,11 +202,8 @@ func (t *texts) list() []Index {
 	defer t.mu.RUnlock()
 	var all []Index
 	for addr, k := range t.workers {
-		i := Index{Endpoint: k.worker.Endpoint, Addr: addr, State: Exact, Reason: k.reason}
-		if k.of == nil {
-			i.State = Guessed
-		}
-		all = append(all, i)
+		at := k.standing
+		all = append(all, Index{k.worker.Endpoint, addr, at.state, at.cause, at.reason, k.since})
 	}
 	slices.SortFunc(all, func(a, b Index) int {
 		return cmp.Or(strings.Compare(a.Endpoint, b.Endpoint), strings.Compare(a.Addr, b.Addr))

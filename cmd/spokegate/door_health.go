@@ -82,10 +82,10 @@ func (h health) indexed(r *report) {
 	indexes, workers := h.indexes(), h.fleet.View().Workers
 	for _, w := range workers {
 		i := indexOf(w, indexes)
-		if i.State == epp.Exact {
+		if i.State == epp.Indexed {
 			exact++
 		} else if others++; others <= mostDegraded {
-			r.note("worker %s: what it holds is %s", w.Name, i)
+			r.note("worker %s: index %s", w.Name, i)
 		}
 	}
 	if others > mostDegraded {

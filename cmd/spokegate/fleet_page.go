@@ -42,8 +42,8 @@ type workerStatus struct {
 	BlocksAddress string      `json:"blocks_address,omitempty"`
 	BlockSize     uint32      `json:"block_size,omitempty"` // tokens
 	Blocks        uint64      `json:"blocks,omitempty"`
-	Index         string      `json:"index"`                  // how much the picker knows of what it holds: exact, guessed or degraded
-	IndexReason   string      `json:"index_reason,omitempty"` // why not exact
+	Index         string      `json:"index"`                  // how much the picker knows of what it holds: indexed, predictive or degraded
+	IndexReason   string      `json:"index_reason,omitempty"` // why not indexed
 	Running       uint32      `json:"running"`                // in the shim
 	Load          *loadStatus `json:"engine_load,omitempty"`
 	Joined        time.Time   `json:"joined"`
@@ -100,9 +100,9 @@ func indexOf(w fleet.Worker, indexes []epp.Index) epp.Index {
 			return i
 		}
 	}
-	i := epp.Index{Endpoint: w.Endpoint, Addr: w.Addr, State: epp.Guessed, Reason: "it has not told anything yet"}
+	i := epp.Index{Endpoint: w.Endpoint, Addr: w.Addr, State: epp.Predictive, Cause: "starting", Reason: "it has not told anything yet"}
 	if w.BlocksAddr == "" {
-		i.Reason = "it does not say where its blocks are announced"
+		i.Cause, i.Reason = "none", "it does not say where its blocks are announced"
 	}
 	return i
 }

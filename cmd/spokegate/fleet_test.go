@@ -40,7 +40,7 @@ func TestFleetIsShown(t *testing.T) {
 	f.Report("gpu-2", fleet.Status{Running: 1, Reason: "loading weights", At: at})
 	f.Acked(map[string]uint64{endpoint: f.View().Version})
 	st := newFleetStatus(f, snap, []epp.Index{
-		{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Exact},
+		{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Indexed},
 		{Endpoint: endpoint, Addr: "10.0.0.2:1", State: epp.Degraded, Reason: "diverging: x"},
 	})
 	st.Door, st.At = "door-1", at
@@ -48,15 +48,15 @@ func TestFleetIsShown(t *testing.T) {
 	if err := st.print(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := `WORKER  ENDPOINT   STATE            PICKED  RUNNING  WAITING  CACHE  ENGINE  BLOCK  INDEX     EPOCH     ADDRESS     JOINED  BEAT
-gpu-1   demo       ready, degraded  yes     2        31       71%    vllm    16     exact     7d2f09c1  10.0.0.1:1  3d4h    1s
-gpu-2   demo       starting         no      1        -        -      sim     -      degraded            10.0.0.2:1  1m20s   0s
-gpu-3   elsewhere  ready            no      0        -        -      sim     -      guessed             10.0.0.3:1  0s      -
+	want := `WORKER  ENDPOINT   STATE            PICKED  RUNNING  WAITING  CACHE  ENGINE  BLOCK  INDEX       EPOCH     ADDRESS     JOINED  BEAT
+gpu-1   demo       ready, degraded  yes     2        31       71%    vllm    16     indexed     7d2f09c1  10.0.0.1:1  3d4h    1s
+gpu-2   demo       starting         no      1        -        -      sim     -      degraded              10.0.0.2:1  1m20s   0s
+gpu-3   elsewhere  ready            no      0        -        -      sim     -      predictive            10.0.0.3:1  0s      -
 gpu-1: degraded: kv-transfer: tcp
 gpu-1: degraded: seed
 gpu-2: starting: loading weights
 gpu-2: index degraded: diverging: x
-gpu-3: index guessed: it does not say where its blocks are announced
+gpu-3: index predictive: it does not say where its blocks are announced
 gpu-3: the policy has no endpoint elsewhere
 door-1: Envoy is not connected
 endpoint demo: 1 of 2 workers can be picked

@@ -96,14 +96,14 @@ func TestDoorSaysWhy(t *testing.T) {
 			h.fleet.Report("w", fleet.Status{Degraded: []string{"kv-transfer: tcp", "queue: 90 wait"}})
 		}, true, "note worker w: degraded (kv-transfer: tcp; queue: 90 wait)"},
 		"a worker whose blocks are known": {func(h *health) {
-			h.indexes = func() []epp.Index { return []epp.Index{{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Exact}} }
+			h.indexes = func() []epp.Index { return []epp.Index{{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Indexed}} }
 		}, true, "note workers: of 1 of 1 it is known exactly what they hold"},
 		"a worker that diverges": {func(h *health) {
 			h.indexes = func() []epp.Index {
 				return []epp.Index{{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Degraded, Reason: "diverging: x"}}
 			}
-		}, true, "note worker w: what it holds is degraded (diverging: x)"},
-		"a worker without blocks": {func(*health) {}, true, "note worker w: what it holds is guessed (it does not say where its blocks are announced)"},
+		}, true, "note worker w: index degraded (diverging: x)"},
+		"a worker without blocks": {func(*health) {}, true, "note worker w: index predictive (it does not say where its blocks are announced)"},
 		"limits":                  {func(*health) {}, true, "note limits: in Redis"},
 		"what the journal notes": {func(h *health) {
 			h.journal = func(r *report) { r.note("spool: 3 records lost: no space left on device") }

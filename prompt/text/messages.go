@@ -2,6 +2,7 @@ package text
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ardanlabs/jinja"
@@ -22,10 +23,7 @@ func (m *Model) chat(req *openai.Request, body []byte) (string, error) {
 	if m.template == nil || present(get(req, body, "chat_template")) || string(get(req, body, "continue_final_message")) == "true" {
 		return "", ErrTemplate
 	}
-	list, err := m.messages(get(req, body, "messages"))
-	if err != nil {
-		return "", err
-	}
+	list, cut := m.messages(get(req, body, "messages"))
 	data := map[string]jinja.Value{
 		"messages": jinja.NewList(list), "tools": tools(req, body), "documents": value(get(req, body, "documents")),
 		"add_generation_prompt": jinja.NewBool(string(get(req, body, "add_generation_prompt")) != "false"),
@@ -45,7 +43,14 @@ func (m *Model) chat(req *openai.Request, body []byte) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrTemplate, err)
 	}
-	return out, nil
+	if cut == nil {
+		return out, nil
+	}
+	before, _, marked := strings.Cut(out, mark)
+	if !marked { // where it is, nobody knows
+		return "", cut
+	}
+	return before, cut
 }
 
 // render keeps a fault of the template from ending the process: it came from outside.
@@ -60,42 +65,37 @@ func (m *Model) render(data map[string]jinja.Value) (out string, err error) {
 	return m.template.RenderValues(data)
 }
 
-func (m *Model) messages(list []byte) ([]jinja.Value, error) {
-	var out []jinja.Value
-	var failed error
+// messages are as the template takes them. cut says that one has more in it than text: the first such begins with the mark.
+func (m *Model) messages(list []byte) (out []jinja.Value, cut error) {
 	developer := false
 	openai.Each(list, func(_, message []byte) bool {
-		var v jinja.Value
 		in := members(message)
 		role := unquote(in["role"])
-		if v, failed = m.message(role, in); failed != nil {
-			return false
+		pieces, err := piecesOf(in["content"])
+		if cut == nil && err != nil {
+			cut, pieces = err, slices.Insert(pieces, 0, piece{text: mark})
 		}
 		developer = developer || role == "developer"
-		out = append(out, v)
+		out = append(out, m.message(role, in, pieces))
 		return true
 	})
 	if developer && !m.roles {
 		out = oneSystem(out)
 	}
-	return out, failed
+	return out, cut
 }
 
-func (m *Model) message(role string, in map[string][]byte) (jinja.Value, error) {
-	texts, err := textsOf(in["content"])
-	if err != nil {
-		return jinja.Value{}, err
-	}
+func (m *Model) message(role string, in map[string][]byte, content []piece) jinja.Value {
 	if role == "system" {
-		texts = withoutAttribution(texts)
+		content = withoutAttribution(content)
 	}
 	out := jinja.NewDict()
 	set := out.AsDict().Set
 	set("role", jinja.NewString(role))
 	if m.parts && role != "tool" {
-		set("content", asParts(texts))
+		set("content", asParts(content))
 	} else {
-		set("content", jinja.NewString(joined(texts, m.parts)))
+		set("content", jinja.NewString(joined(content, m.parts)))
 	}
 	switch role {
 	case "assistant":
@@ -119,81 +119,6 @@ func (m *Model) message(role string, in map[string][]byte) (jinja.Value, error) 
 		if kind(in[name]) == '"' {
 			set(name, value(in[name]))
 		}
-	}
-	return out, nil
-}
-
-// textsOf are the texts of a content.
-func textsOf(content []byte) (texts []string, err error) {
-	switch kind(content) {
-	case '"':
-		return []string{unquote(content)}, nil
-	case '[':
-		openai.Each(content, func(_, part []byte) bool {
-			text, is := textOf(part)
-			if !is {
-				err = ErrParts
-				return false
-			}
-			texts = append(texts, text)
-			return true
-		})
-		return texts, err
-	}
-	return nil, nil
-}
-
-func textOf(part []byte) (text string, is bool) {
-	if kind(part) == '"' {
-		return unquote(part), true
-	}
-	in := members(part)
-	switch unquote(in["type"]) {
-	case "text", "input_text", "output_text":
-		return unquote(in["text"]), kind(in["text"]) == '"'
-	case "refusal":
-		return unquote(in["refusal"]), kind(in["refusal"]) == '"'
-	}
-	return "", false
-}
-
-// joined is a content as one string. Empty ones are left out where the engine has strings only.
-func joined(texts []string, empty bool) string {
-	if empty || len(texts) < 2 {
-		return strings.Join(texts, "\n")
-	}
-	var some []string
-	for _, t := range texts {
-		if t != "" {
-			some = append(some, t)
-		}
-	}
-	return strings.Join(some, "\n")
-}
-
-func asParts(texts []string) jinja.Value {
-	var list []jinja.Value
-	for _, t := range texts {
-		part := jinja.NewDict()
-		part.AsDict().Set("type", jinja.NewString("text"))
-		part.AsDict().Set("text", jinja.NewString(t))
-		list = append(list, part)
-	}
-	return jinja.NewList(list)
-}
-
-// attribution begins a line that Claude Code puts in front of its system prompt.
-const attribution = "x-anthropic-billing-header"
-
-func withoutAttribution(texts []string) []string {
-	var out []string
-	for _, t := range texts {
-		if strings.HasPrefix(t, attribution) {
-			if _, t, _ = strings.Cut(t, "\n"); t == "" {
-				continue
-			}
-		}
-		out = append(out, t)
 	}
 	return out
 }

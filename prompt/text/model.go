@@ -12,14 +12,18 @@ import (
 	"github.com/spokegate/spokegate/openai"
 )
 
-// Why a request has no known text.
+// Why a request has no known text, or has one only up to a place.
 var (
 	// ErrOperation: this kind of request is rendered in ways of the engine's own.
 	ErrOperation = errors.New("text: operation")
-	// ErrParts: it has more than text in it, such as an image.
+	// ErrImage, ErrAudio, ErrVideo and ErrParts: a message has one in it, or what is none of these and no text.
+	ErrImage = errors.New("text: image")
+	ErrAudio = errors.New("text: audio")
+	ErrVideo = errors.New("text: video")
 	ErrParts = errors.New("text: parts that are no text")
-	// ErrPrompt: token ids, or several prompts.
-	ErrPrompt = errors.New("text: prompt")
+	// ErrTokens and ErrPrompts: the prompt is token ids, or there are several.
+	ErrTokens  = errors.New("text: token ids")
+	ErrPrompts = errors.New("text: prompts")
 	// ErrTemplate: there is no chat template, it fails, or the request brings its own.
 	ErrTemplate = errors.New("text: template")
 )
@@ -63,15 +67,14 @@ func New(p *workerv1.Profile) (*Model, error) {
 // loopsOverParts finds a loop over a message's content: the engine gives such a template lists of parts.
 var loopsOverParts = regexp.MustCompile(`\{%[-+]?\s*for\s+\w+\s+in\s+(\w+(\.content\b|\[\s*['"]content['"]\s*\])|content\b)`)
 
-// Render appends the text of a request to dst. body is what req was scanned from; it is not kept.
+// Render appends the text of a request to dst. body is what req was scanned from; it is not kept. Where a message has more in
+// it than text, what stands before that message is appended, beside the error that says so: prompts are equal as far as that
+// is.
 func (m *Model) Render(dst []byte, req *openai.Request, body []byte) ([]byte, error) {
 	switch req.Op {
 	case openai.Chat:
 		said, err := m.chat(req, body)
-		if err != nil {
-			return dst, err
-		}
-		return m.norm.append(dst, said), nil
+		return m.norm.append(dst, said), err
 	case openai.Completions:
 		return m.completion(dst, req, body)
 	}
@@ -86,17 +89,25 @@ func (m *Model) completion(dst []byte, req *openai.Request, body []byte) ([]byte
 		n := 0
 		openai.Each(prompt, func(_, v []byte) bool { only, n = v, n+1; return n < 2 })
 		if n != 1 || i > 0 {
-			return dst, ErrPrompt
+			return dst, several(only)
 		}
 		prompt = only
 	}
 	if kind(prompt) != '"' {
-		return dst, ErrPrompt
+		return dst, several(prompt)
 	}
 	if v := get(req, body, "add_special_tokens"); m.addsBOS && string(v) != "false" {
 		dst = append(dst, m.bos...)
 	}
 	return m.norm.append(dst, string(openai.Unquote(nil, prompt))), nil
+}
+
+// several says what a prompt is that is not one text, by one of its values.
+func several(value []byte) error {
+	if c := kind(value); c == '"' || c == '[' {
+		return ErrPrompts
+	}
+	return ErrTokens
 }
 
 func get(req *openai.Request, body []byte, name string) []byte {

@@ -75,13 +75,15 @@ func TestWhatIsNotKnown(t *testing.T) {
 		body           string
 		want           error
 	}{
-		{"image", chatML, openai.Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]}`, ErrParts},
+		{"its mark is lost", "{% for m in messages %}{{ m.role }}{% endfor %}", openai.Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, ErrImage},
 		{"no template", "", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}]}`, ErrTemplate},
 		{"the template raises", "{{ raise_exception('no') }}", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}]}`, ErrTemplate},
 		{"its own template", chatML, openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}],"chat_template":"x"}`, ErrTemplate},
 		{"goes on", chatML, openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}],"continue_final_message":true}`, ErrTemplate},
-		{"token ids", chatML, openai.Completions, `{"model":"m","prompt":[1,2]}`, ErrPrompt},
-		{"two prompts", chatML, openai.Completions, `{"model":"m","prompt":["a","b"]}`, ErrPrompt},
+		{"token ids", chatML, openai.Completions, `{"model":"m","prompt":[1,2]}`, ErrTokens},
+		{"one list of token ids", chatML, openai.Completions, `{"model":"m","prompt":[[1,2]]}`, ErrTokens},
+		{"two lists of them", chatML, openai.Completions, `{"model":"m","prompt":[[1],[2]]}`, ErrPrompts},
+		{"two prompts", chatML, openai.Completions, `{"model":"m","prompt":["a","b"]}`, ErrPrompts},
 		{"embeddings", chatML, openai.Embeddings, `{"model":"m","input":"x"}`, ErrOperation},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,6 +97,39 @@ func TestWhatIsNotKnown(t *testing.T) {
 	}
 	if _, err := New(&workerv1.Profile{ChatTemplate: "{% if %}"}); err == nil {
 		t.Error("a template that cannot be read is taken")
+	}
+}
+
+// TestMoreThanText is known up to the message that it is in, whatever that message has before it.
+func TestMoreThanText(t *testing.T) {
+	const before, after = `{"role":"system","content":"s"},{"role":"user","content":"a"},{"role":"assistant","content":"b"},`, `,{"role":"assistant","content":"c"},{"role":"user","content":"d"}`
+	const wantStrings = "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\n"
+	const wantParts = "[system]text:s;[user]text:a;[assistant]text:b;[user]text:"
+	for _, c := range []struct {
+		name, part string
+		want       error
+	}{
+		{"image", `{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}`, ErrImage},
+		{"audio", `{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`, ErrAudio},
+		{"video", `{"type":"video_url","video_url":{"url":"data:,"}}`, ErrVideo},
+		{"file", `{"type":"file","file":{"file_id":"x"}}`, ErrParts},
+		{"no type", `{"x":1}`, ErrParts},
+	} {
+		for template, want := range map[string]string{chatML: wantStrings, parted: wantParts} {
+			messages := before + `{"role":"user","content":[{"type":"text","text":"what is this?"},` + c.part + `]}` + after
+			got, err := render(t, &workerv1.Profile{ChatTemplate: template}, openai.Chat, `{"model":"m","messages":[`+messages+`]}`)
+			if err != c.want || got != want {
+				t.Errorf("%s: %v\n%q, want\n%q", c.name, err, got, want)
+			}
+		}
+	}
+	// One that puts images in front, and says something else at the beginning where there are any.
+	hoisting := "{% set ns = namespace(n=0) %}{% for m in messages %}{% if m.content is not string %}{% for p in m.content %}{% if p.type == 'image' %}{% set ns.n = ns.n + 1 %}{% endif %}{% endfor %}{% endif %}{% endfor %}" +
+		"{{ ns.n }} images;{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{% if p.type == 'image' %}<image>{% endif %}{% endfor %}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}"
+	image := `{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{"url":"data:,"}}]}`
+	got, err := render(t, &workerv1.Profile{ChatTemplate: hoisting}, openai.Chat, `{"model":"m","messages":[{"role":"system","content":"s"},`+image+`,`+image+`]}`)
+	if err != ErrImage || got != "2 images;[system]s[user]<image>" {
+		t.Errorf("%v, %q", err, got)
 	}
 }
 

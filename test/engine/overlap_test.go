@@ -20,7 +20,7 @@ const wantOverlap = 0.99
 // real engine then reports, for conversations of many kinds that go on and on.
 func testOverlap(t *testing.T) {
 	awaitFirst(t)
-	eventually(t, patience, "the picker knows what the worker holds", func() bool { return strings.Contains(doorPage(t, "/fleet"), `"index":"exact"`) })
+	eventually(t, patience, "the picker knows what the worker holds", func() bool { return strings.Contains(doorPage(t, "/fleet"), `"index":"indexed"`) })
 	same, all := 0, 0
 	for i, c := range talks() {
 		n, of := c.run(t, i, scripted)

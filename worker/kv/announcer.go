@@ -52,6 +52,7 @@ type announcer struct {
 // facts are what a profile says beside the model.
 type facts struct {
 	reason     string // why nothing exact is announced
+	expected   bool   // though it should be
 	blockSize  uint32
 	tellsRoots bool
 }
@@ -87,7 +88,11 @@ func (a *announcer) describe() {
 	p := proto.CloneOf(a.model.profile)
 	p.Mode, p.Reason, p.BlockSize, p.TellsRoots = workerv1.Profile_MODE_INDEXED, a.facts.reason, a.facts.blockSize, a.facts.tellsRoots
 	p.Adapters = a.adapters.all()
-	if p.Reason != "" {
+	switch {
+	case p.Reason == "":
+	case a.facts.expected:
+		p.Mode = workerv1.Profile_MODE_DEGRADED
+	default:
 		p.Mode = workerv1.Profile_MODE_PREDICTIVE
 	}
 	a.profile = profileResponse(a.epoch, p)
@@ -95,12 +100,12 @@ func (a *announcer) describe() {
 	a.wake()
 }
 
-// setReason sets why nothing exact is announced; empty: it is.
-func (a *announcer) setReason(reason string) {
+// setReason sets why nothing exact is announced, and whether it should be; empty: it is.
+func (a *announcer) setReason(reason string, expected bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.facts.reason != reason {
-		a.facts.reason = reason
+	if a.facts.reason != reason || a.facts.expected != expected {
+		a.facts.reason, a.facts.expected = reason, expected
 		a.describe()
 	}
 }

@@ -160,6 +160,10 @@ func (f *feed) take(sequence uint64, payload []byte) {
 	batch, err := f.decoder.decode(payload)
 	if err != nil {
 		f.metrics.note(skipPayload, 1)
+	} else if err = unread(batch); err != nil {
+		f.metrics.note(skipEvent, 1)
+	}
+	if err != nil {
 		f.out.clear(f.rank) // what it changed is not known
 		f.standing(fmt.Sprintf("the engine's events cannot be read: %v", err))
 		f.badUntil = time.Now().Add(badFor)
@@ -175,6 +179,17 @@ func (f *feed) take(sequence uint64, payload []byte) {
 	}
 	f.metrics.batch(f.rank, batch, time.Now())
 	f.out.apply(f.rank, batch.Events)
+}
+
+// unread is why an event of a batch cannot be read; nil: all can. One of a kind that is not known is no reason: what it means,
+// nobody knows, and if it changed what the engine holds, the answers will show.
+func unread(b *Batch) error {
+	for i := range b.Events {
+		if why := b.Events[i].Why; why != nil && !errors.Is(why, errKind) {
+			return why
+		}
+	}
+	return nil
 }
 
 // forget drops what the rank held: what of it still stands cannot be known.

@@ -165,7 +165,7 @@ func (s *Source) stand(feed int, reason string) {
 func (s *Source) say() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.announcer.setReason(s.reason())
+	s.announcer.setReason(s.reason(), len(s.cfg.Feeds) > 0 && s.seed != 0)
 }
 
 func (s *Source) reason() string {

@@ -200,7 +200,7 @@ func TestPeersThatAreNoEngines(t *testing.T) {
 			t.Cleanup(e.kill)
 			s := newSource(t, e, nil)
 			follow(t, serve(t, s)).see("why it announces nothing", func(p *picker) bool {
-				return p.profile.GetMode() == workerv1.Profile_MODE_PREDICTIVE && strings.Contains(p.profile.Reason, "do not come")
+				return p.profile.GetMode() == workerv1.Profile_MODE_DEGRADED && strings.Contains(p.profile.Reason, "do not come")
 			})
 		})
 	}
@@ -222,7 +222,7 @@ func TestAPayloadThatCannotBeReadIsSaid(t *testing.T) {
 	e.publishRaw(false, []byte("not msgpack"))
 	f.blocks("nothing, for what changed is not known")
 	f.see("why", func(p *picker) bool {
-		return p.profile.Mode == workerv1.Profile_MODE_PREDICTIVE && strings.Contains(p.profile.Reason, "cannot be read")
+		return p.profile.Mode == workerv1.Profile_MODE_DEGRADED && strings.Contains(p.profile.Reason, "cannot be read")
 	})
 	e.publish(false, storedEvent(2, 0, 2, 16))
 	f.blocks("what comes then", chainOf(16, 2))

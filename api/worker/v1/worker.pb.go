@@ -141,7 +141,8 @@ type Profile_Mode int32
 const (
 	Profile_MODE_UNSPECIFIED Profile_Mode = 0
 	Profile_MODE_INDEXED     Profile_Mode = 1 // blocks come exactly
-	Profile_MODE_PREDICTIVE  Profile_Mode = 2 // the engine announces none, or none that can be read: see reason
+	Profile_MODE_PREDICTIVE  Profile_Mode = 2 // the engine announces none: see reason
+	Profile_MODE_DEGRADED    Profile_Mode = 3 // it should, and they do not come or cannot be read: see reason
 )
 
 // Enum value maps for Profile_Mode.
@@ -150,11 +151,13 @@ var (
 		0: "MODE_UNSPECIFIED",
 		1: "MODE_INDEXED",
 		2: "MODE_PREDICTIVE",
+		3: "MODE_DEGRADED",
 	}
 	Profile_Mode_value = map[string]int32{
 		"MODE_UNSPECIFIED": 0,
 		"MODE_INDEXED":     1,
 		"MODE_PREDICTIVE":  2,
+		"MODE_DEGRADED":    3,
 	}
 )
 
@@ -1709,7 +1712,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12-\n" +
 	"\x04tier\x18\x02 \x01(\x0e2\x19.spokegate.worker.v1.TierR\x04tier\"\x1d\n" +
 	"\aCleared\x12\x12\n" +
-	"\x04rank\x18\x01 \x01(\rR\x04rank\"\xc6\x04\n" +
+	"\x04rank\x18\x01 \x01(\rR\x04rank\"\xd9\x04\n" +
 	"\aProfile\x125\n" +
 	"\x04mode\x18\x01 \x01(\x0e2!.spokegate.worker.v1.Profile.ModeR\x04mode\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
@@ -1729,11 +1732,12 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x12dummy_prefix_first\x18\f \x01(\bR\x10dummyPrefixFirst\x12\x1f\n" +
 	"\vtells_roots\x18\r \x01(\bR\n" +
 	"tellsRoots\x12\x1a\n" +
-	"\badapters\x18\x0e \x03(\tR\badapters\"C\n" +
+	"\badapters\x18\x0e \x03(\tR\badapters\"V\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_INDEXED\x10\x01\x12\x13\n" +
-	"\x0fMODE_PREDICTIVE\x10\x02\"\xb1\x01\n" +
+	"\x0fMODE_PREDICTIVE\x10\x02\x12\x11\n" +
+	"\rMODE_DEGRADED\x10\x03\"\xb1\x01\n" +
 	"\n" +
 	"AddedToken\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\tR\acontent\x12\x16\n" +
