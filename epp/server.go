@@ -37,6 +37,9 @@ type Server struct {
 	// HeldLimit bounds, in bytes, what all streams together hold of requests that are not whole yet, or not given back: what goes
 	// beyond is refused with 503. So many slow uploads cannot exhaust the process. 0: no bound.
 	HeldLimit int64
+	// Sheddable are the objectives (x-gateway-inference-objective) of negative priority: requests that name one are refused first,
+	// with 429, when all workers are busy.
+	Sheddable []string
 	Now       func() time.Time
 
 	held atomic.Int64

@@ -2,6 +2,7 @@ package epp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -67,7 +68,10 @@ func (st *stream) take(req *extprocv3.ProcessingRequest) []*extprocv3.Processing
 }
 
 // keptHeaders are those of a request that matter here.
-var keptHeaders = map[string]bool{":path": true, "content-encoding": true, envoy.RequestIDHeader: true, envoy.EndpointHeader: true}
+var keptHeaders = map[string]bool{
+	":path": true, "content-encoding": true, envoy.RequestIDHeader: true, envoy.EndpointHeader: true,
+	sessionHeader: true, objectiveHeader: true, objectiveHeaderAlias: true,
+}
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) []*extprocv3.ProcessingResponse {
 	st.headers = map[string]string{}
@@ -145,10 +149,10 @@ func (st *stream) pick(with func(chosen) []*extprocv3.ProcessingResponse) []*ext
 	b := buffers.Get().(*rendered)
 	defer buffers.Put(b)
 	q := st.ask(b)
-	q.Subset = st.subset
+	st.hint(&q.Ask)
 	choice, err := st.server.Picker.pick(st.traced, st.server.Now(), st.endpoint(), q)
 	if err != nil {
-		return st.refuse(openai.Overloaded(err.Error(), time.Second))
+		return st.refuse(refusal(err))
 	}
 	st.picked = true
 	f := st.server.Flights
@@ -156,6 +160,18 @@ func (st *stream) pick(with func(chosen) []*extprocv3.ProcessingResponse) []*ext
 		st.booking = choice.Booking
 	}
 	return with(chosen{addrs: choice.Addrs, retries: f != nil})
+}
+
+// refusal is 429 for what is shed because all are busy, 503 for all else.
+func refusal(err error) *openai.Error {
+	var busy *router.BusyError
+	switch {
+	case !errors.As(err, &busy):
+		return openai.Overloaded(err.Error(), time.Second)
+	case busy.Sheddable:
+		return openai.RateLimited("All workers are busy, and this request is of those that are refused first.", busy.RetryAfter)
+	}
+	return openai.Overloaded("All workers are busy.", busy.RetryAfter)
 }
 
 func (st *stream) endpoint() string {
