@@ -17,7 +17,7 @@ import (
 type catalogued struct {
 	kind   string
 	labels []string
-	at     string // door, worker, both, ledger
+	at     string // door, worker, both, ledger, epp
 	when   string // always, happened, redis, kafka
 }
 
@@ -44,7 +44,7 @@ func catalogue(t *testing.T) map[string]catalogued {
 			c.labels = append(c.labels, l[1])
 		}
 		slices.Sort(c.labels)
-		if !slices.Contains([]string{"door", "worker", "both", "ledger"}, c.at) || !slices.Contains([]string{"always", "happened", "redis", "kafka"}, c.when) {
+		if !slices.Contains([]string{"door", "worker", "both", "ledger", "epp"}, c.at) || !slices.Contains([]string{"always", "happened", "redis", "kafka"}, c.when) {
 			t.Errorf("%s: at %q, when %q", name, c.at, c.when)
 		}
 		out[name] = c

@@ -67,11 +67,15 @@ func (s *servers) opsSide(address, file string, reg *prometheus.Registry, fleet 
 
 // grpc adds a gRPC server. Calls that run when it is stopped have a moment to end; Envoy's streams last as long as Envoy does.
 func (s *servers) grpc(address string, g *grpc.Server) {
-	stop := func() {
+	s.grpcUntil(address, g, func() {
 		cut := time.AfterFunc(time.Second, g.Stop)
 		defer cut.Stop()
 		g.GracefulStop()
-	}
+	})
+}
+
+// grpcUntil adds a gRPC server that stop ends.
+func (s *servers) grpcUntil(address string, g *grpc.Server, stop func()) {
 	serve := func(lis net.Listener) error {
 		if err := g.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
 			return err

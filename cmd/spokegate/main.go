@@ -18,6 +18,7 @@ const usageText = `spokegate: the door before your GPUs
 
   spokegate up            a door, Envoy and three simulated workers on this machine
   spokegate door          the services beside one Envoy: admission, metering, picking, and Envoy's own configuration
+  spokegate epp           a picker for other gateways, by the Endpoint Picker Protocol
   spokegate worker        a shim before one engine; worker drain ends one without losing a request
   spokegate sim           the simulated engine
   spokegate policy        check a policy file, print its JSON schema, revoke a key on this spoke
@@ -35,7 +36,7 @@ spokegate COMMAND -h tells its flags.
 type role func(ctx context.Context, args []string) error
 
 var roles = map[string]role{
-	"up": runUp, "door": runDoor, "worker": runWorker, "sim": runSim,
+	"up": runUp, "door": runDoor, "epp": runEPP, "worker": runWorker, "sim": runSim,
 	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy, "fleet": runFleet, "bench": runBench, "version": runVersion, "guard": runGuard,
 }
 

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	grpchealth "google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// Services of gRPC health, as the Endpoint Picker Protocol names them.
+const (
+	livenessService  = "liveness"
+	readinessService = "readiness"
+)
+
+// eppHealth says how a picker is. It lives from the start. It is ready from when it first knew what there is to pick from, to its
+// end: a pool that is empty later is answered by the picker, in its own words.
+type eppHealth struct {
+	server *grpchealth.Server
+	of     *standalone
+
+	mu       sync.Mutex
+	known    bool
+	draining bool
+	refused  string // why the policy's last content is not in force
+}
+
+func newEPPHealth(s *standalone) *eppHealth {
+	h := &eppHealth{server: grpchealth.NewServer(), of: s}
+	h.server.SetServingStatus(livenessService, healthv1.HealthCheckResponse_SERVING)
+	h.serving(healthv1.HealthCheckResponse_NOT_SERVING)
+	return h
+}
+
+func (h *eppHealth) serving(now healthv1.HealthCheckResponse_ServingStatus) {
+	for _, service := range []string{"", readinessService, extprocv3.ExternalProcessor_ServiceDesc.ServiceName} {
+		h.server.SetServingStatus(service, now)
+	}
+}
+
+// run waits until the workers are known.
+func (h *eppHealth) run(ctx context.Context) error {
+	again := time.NewTicker(time.Second) // for a file that lists nobody
+	defer again.Stop()
+	for {
+		fleet, policy := h.of.fleet.Changed(), h.of.policy.Changed()
+		if h.knows() {
+			h.learned()
+			return nil
+		}
+		select {
+		case <-fleet:
+		case <-policy:
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// knows says that there is somebody to pick, or that a file lists nobody on purpose.
+func (h *eppHealth) knows() bool {
+	if h.of.policy.Load() == nil {
+		return false
+	}
+	if len(h.of.fleet.Pickable(h.of.endpoint)) > 0 {
+		return true
+	}
+	if h.of.listed == nil {
+		return false
+	}
+	st := h.of.listed.Status()
+	return st.Read && st.Workers == 0 && st.Problem == ""
+}
+
+func (h *eppHealth) learned() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known = true
+	if !h.draining {
+		h.serving(healthv1.HealthCheckResponse_SERVING)
+	}
+}
+
+// drain says no from now on, but for liveness.
+func (h *eppHealth) drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.draining = true
+	h.serving(healthv1.HealthCheckResponse_NOT_SERVING)
+}
+
+// judged notes what became of the policy's content.
+func (h *eppHealth) judged(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refused = ""
+	if err != nil {
+		h.refused = err.Error()
+	}
+}
+
+// report answers /readyz.
+func (h *eppHealth) report() (r report) {
+	h.mu.Lock()
+	known, draining, refused := h.known, h.draining, h.refused
+	h.mu.Unlock()
+	s := h.of
+	r.say(!draining, "gateways: %s", map[bool]string{false: "may ask", true: "shall turn away, it ends"}[draining])
+	switch {
+	case s.policy.Load() != nil && s.source == nil:
+		r.say(true, "policy: the defaults")
+	default:
+		r.say(s.policy.Load() != nil, "policy: of %s", s.eppFlags.policy)
+	}
+	if refused != "" {
+		r.note("policy: refused: %s", refused)
+	}
+	r.say(known, "workers: %s", map[bool]string{true: "known", false: "none has been ready yet"}[known])
+	r.note("endpoint %s: %d workers can be picked", s.endpoint, len(s.fleet.Pickable(s.endpoint)))
+	if s.listed != nil {
+		st := s.listed.Status()
+		r.note("file %s: %d workers", s.workers, st.Workers)
+		if st.Problem != "" {
+			r.note("file %s: %s", s.workers, st.Problem)
+		}
+	}
+	all := health{fleet: s.fleet, indexes: s.picker.Indexes}
+	all.degraded(&r)
+	all.indexed(&r)
+	return r
+}

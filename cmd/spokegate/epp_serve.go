@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/epp"
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/fleet/file"
+	"github.com/spokegate/spokegate/fleet/scrape"
+	"github.com/spokegate/spokegate/identity"
+	"github.com/spokegate/spokegate/identity/mtls"
+	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/xds"
+)
+
+// standalone is what a picker without a door consists of, each part above those that it uses.
+type standalone struct {
+	eppFlags
+	log      *slog.Logger
+	registry *prometheus.Registry
+	traces   tracing
+
+	policy       *policy.Current
+	source       *xds.File // of the policy; nil: the defaults hold
+	fleet        *fleet.Fleet
+	listed       *file.Source // nil: no file lists workers
+	seed         *seed
+	certificates *mtls.Keeper
+	picker       *epp.Picker
+	health       *eppHealth
+	servers      *servers
+}
+
+// serveEPP builds a picker, runs it, and stops it from the top down: first gateways turn away, then their streams end, and only
+// then does it forget the workers.
+func serveEPP(ctx context.Context, flags eppFlags, token, secret string, log *slog.Logger) error {
+	s := &standalone{eppFlags: flags, log: log, registry: newRegistry(), servers: &servers{}}
+	if err := s.build(ctx, token, secret); err != nil {
+		return err
+	}
+	if err := s.listen(token); err != nil {
+		return err
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	work, life := errgroup.WithContext(life)
+	for _, part := range []func(context.Context) error{s.picker.Run, s.followPolicy, s.followFile, s.seed.run, s.health.run} {
+		work.Go(func() error { return part(life) })
+	}
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(life, stop)()
+	work.Go(func() error {
+		defer end()
+		return s.servers.run(serving)
+	})
+	err := work.Wait()
+	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, s.traces.stop(last))
+}
+
+// build makes what the picker knows.
+func (s *standalone) build(ctx context.Context, token, secret string) (err error) {
+	if s.traces, err = newTracing(ctx, s.collector, "epp", s.name, s.spoke, s.log); err != nil {
+		return err
+	}
+	s.policy = &policy.Current{}
+	if s.eppFlags.policy != "" {
+		s.source = xds.NewFile(s.eppFlags.policy, s.log)
+	} else if err := s.take(policy.NewCut(&policyv1.Set{
+		Models:    []*policyv1.Model{{Name: s.endpoint, Endpoint: s.endpoint}},
+		Endpoints: []*policyv1.Endpoint{{Name: s.endpoint}},
+	})); err != nil {
+		return err
+	}
+	s.fleet = fleet.NewUnacknowledged()
+	s.registry.MustRegister(fleet.NewCollector(s.fleet))
+	s.seed = newSeed(secret, s.fleetFlags.seedFile, s.spoke, s.log)
+	if s.certificates, err = openCertificates(s.fleetFlags.tls, s.registry, s.log); err != nil {
+		return err
+	}
+	c := epp.Config{Fleet: s.fleet, Policy: s.policy, Registerer: s.registry, Tracer: s.traces.tracer}
+	if s.fleetFlags.listen != "" {
+		c.Blocks = s.joining(token).blocks()
+	}
+	s.picker = epp.New(c)
+	if s.workers != "" {
+		scraper := scrape.New(scrape.Config{Fleet: s.fleet, Registerer: s.registry, Log: s.log})
+		s.listed = &file.Source{Path: s.workers, Endpoint: s.endpoint, Fleet: s.fleet, Watch: scraper.Watch, Log: s.log}
+	}
+	s.health = newEPPHealth(s)
+	return nil
+}
+
+func (s *standalone) joining(token string) joining {
+	return joining{s.fleetFlags, s.spoke, s.name, token, s.fleet, s.seed, s.certificates, s.log}
+}
+
+// take puts a policy in force that has the endpoint.
+func (s *standalone) take(cut *policy.Cut) error {
+	snap, err := policy.CompileCut(s.policy.Load(), cut, time.Now())
+	if err != nil {
+		return err
+	}
+	for _, e := range snap.Endpoints() {
+		if e.Name == s.endpoint {
+			s.policy.Store(snap)
+			return nil
+		}
+	}
+	return fmt.Errorf("the policy has no endpoint %s", s.endpoint)
+}
+
+// followPolicy takes up what the file says. A bad one changes nothing.
+func (s *standalone) followPolicy(ctx context.Context) error {
+	if s.source == nil {
+		return nil
+	}
+	return s.source.Run(ctx, nil, func(c xds.Candidate) {
+		err := c.Err
+		if err == nil {
+			err = s.take(c.Cut)
+		}
+		s.health.judged(err)
+		if err != nil {
+			s.log.Warn("policy refused", "from", c.From, "error", err)
+			return
+		}
+		s.log.Info("policy in force", "from", c.From)
+	})
+}
+
+func (s *standalone) followFile(ctx context.Context) error {
+	if s.listed == nil {
+		return nil
+	}
+	return s.listed.Run(ctx)
+}
+
+// listen puts the services before it: towards gateways and probes, towards workers, towards operators.
+func (s *standalone) listen(token string) error {
+	tls, err := s.tls.options(s.log)
+	if err != nil {
+		return err
+	}
+	if len(tls) == 0 && !onThisMachine(s.eppFlags.listen) {
+		s.log.Warn("gateways ask without TLS: prompts cross the network as they are", "address", s.eppFlags.listen)
+	}
+	g := grpc.NewServer(append(envoy.Door{BodyLimit: s.bodyLimit}.ServerOptions(), tls...)...)
+	extprocv3.RegisterExternalProcessorServer(g, &epp.Server{Picker: s.picker, Endpoint: s.endpoint,
+		BodyLimit: s.bodyLimit, HeldLimit: s.heldLimit, Now: time.Now})
+	healthv1.RegisterHealthServer(g, s.health.server)
+	s.servers.grpcUntil(s.eppFlags.listen, g, func() { s.turnedAway(g) })
+	if s.healthListen != "" {
+		probes := grpc.NewServer()
+		healthv1.RegisterHealthServer(probes, s.health.server)
+		s.servers.grpc(s.healthListen, probes)
+	}
+	if s.fleetFlags.listen != "" {
+		// Shims serve nobody who has no context of a door, and this is none: the key is one that signs nothing.
+		workers := s.joining(token)
+		s.servers.fleetSide(s.fleetFlags.listen, workers.server(identity.NewMinter(s.name).Keys, s.eppFlags.listen, s.healthListen, s.ops), workers.options()...)
+	}
+	s.opsSide()
+	return nil
+}
+
+// turnedAway ends the service: health says no, gateways have time to see it, and streams have time to end.
+func (s *standalone) turnedAway(g *grpc.Server) {
+	s.health.drain()
+	s.log.Info("draining", "delay", s.turnAway, "most", s.drain)
+	time.Sleep(s.turnAway)
+	cut := time.AfterFunc(s.drain, g.Stop)
+	defer cut.Stop()
+	g.GracefulStop()
+}
+
+func (s *standalone) opsSide() {
+	ops := newOps(s.registry, s.health.report, page{"GET /fleet", s.fleetPage()})
+	serve := func(lis net.Listener) error {
+		if err := ops.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+	s.servers.list = append(s.servers.list, listener{s.ops, serve, func() { _ = ops.Close() }})
+}
+
+// fleetPage is as a door's. No Envoy is connected to a picker, and none has to be.
+func (s *standalone) fleetPage() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		st := newFleetStatus(s.fleet, s.policy.Load(), s.picker.Indexes())
+		st.Door, st.Spoke, st.Version, st.At, st.Envoy = s.name, s.spoke, buildVersion(), time.Now(), true
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(st) // who asked may have left
+	})
+}

@@ -1,0 +1,196 @@
+// Package file lists workers that have no shim in a file, and keeps a fleet as the file says.
+//
+// It promises that a file which cannot be read, or has a mistake in it, changes nothing: the workers of before stay, and Status
+// says why. It does not look whether workers serve (see fleet/scrape): they join as starting.
+package file
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/fleet/scrape"
+)
+
+// MaxFile bounds the file, in bytes.
+const MaxFile = 4 << 20
+
+// DefaultEvery is how often the file is looked at where Source.Every is zero.
+const DefaultEvery = time.Second
+
+// Source keeps the workers of one file in a fleet.
+type Source struct {
+	Path string
+	// Endpoint of all of them.
+	Endpoint string
+	Fleet    *fleet.Fleet
+	// Watch looks after those workers of the file that are in the fleet, and after no other from when it returns; it is told at
+	// each change, and at the end that there are none. Watch of a scrape.Scraper.
+	Watch func(context.Context, []scrape.Target)
+	Log   *slog.Logger
+	Every time.Duration // between two looks; DefaultEvery when zero
+
+	members map[string]*member // by name; of Run's goroutine alone
+	judged  [sha256.Size]byte  // the content that was taken or refused last
+	seen    [sha256.Size]byte  // by the last look
+	wanted  []scrape.Target    // what the last good file lists
+
+	mu     sync.Mutex
+	status Status
+}
+
+type member struct {
+	scrape.Target
+	leave func()
+}
+
+// Status is how it stands with the file.
+type Status struct {
+	Read    bool   // it was read once, without a mistake
+	Workers int    // of it, in the fleet
+	Problem string // why its present content is not, or not whole, in force; empty: it is
+}
+
+// Status may be asked at any time.
+func (s *Source) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Run follows the file until ctx is done. Its workers leave then.
+func (s *Source) Run(ctx context.Context) error {
+	s.members = map[string]*member{}
+	defer s.apply(ctx, nil)
+	every := s.Every
+	if every <= 0 {
+		every = DefaultEvery
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		s.look(ctx, first)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// look reads the file. New content counts when two looks in a row find the same, since a file that is being written may be half
+// there and have no mistake in it; the first look has no such patience.
+func (s *Source) look(ctx context.Context, first bool) {
+	data, err := read(s.Path)
+	sum := sha256.Sum256(append([]byte(fmt.Sprint(err)), data...))
+	settled := first || sum == s.seen
+	s.seen = sum
+	switch {
+	case sum == s.judged:
+		if s.Status().Problem != "" {
+			s.apply(ctx, s.wanted) // a name or an address may be free by now
+		}
+		return
+	case !settled:
+		return
+	}
+	s.judged = sum
+	var list []scrape.Target
+	if err == nil {
+		list, err = Parse(data, s.Endpoint)
+	}
+	if err != nil {
+		s.Log.Warn("the workers stay as they were", "file", s.Path, "error", err)
+		s.note(func(st *Status) { st.Problem = err.Error() })
+		return
+	}
+	s.wanted = list
+	s.note(func(st *Status) { st.Read, st.Problem = true, "" })
+	s.apply(ctx, list)
+	s.Log.Info("workers read", "file", s.Path, "workers", len(list))
+}
+
+// apply makes these the workers of the file in the fleet. Those that stay are not touched. Nobody looks after one that leaves
+// when it does, so that nothing is said of another who takes its name.
+func (s *Source) apply(ctx context.Context, list []scrape.Target) {
+	want := map[string]scrape.Target{}
+	for _, t := range list {
+		want[t.Worker.Name] = t
+	}
+	var gone []*member
+	for name, m := range s.members {
+		if t, stays := want[name]; !stays || t != m.Target {
+			gone = append(gone, m)
+			delete(s.members, name)
+		}
+	}
+	if len(gone) > 0 {
+		s.Watch(ctx, s.present())
+	}
+	for _, m := range gone {
+		m.leave()
+	}
+	var problems []string
+	joined := 0
+	for _, t := range list {
+		if s.members[t.Worker.Name] != nil {
+			continue
+		}
+		leave, err := s.Fleet.Join(t.Worker)
+		if err != nil {
+			problems = append(problems, err.Error())
+			continue
+		}
+		s.members[t.Worker.Name] = &member{t, leave}
+		joined++
+	}
+	if joined > 0 {
+		s.Watch(ctx, s.present())
+	}
+	s.told(problems)
+}
+
+// told notes which workers cannot join, if any: another has the name or the address.
+func (s *Source) told(problems []string) {
+	problem := strings.Join(problems, "; ")
+	if problem != "" && problem != s.Status().Problem {
+		s.Log.Warn("workers of the file cannot join", "file", s.Path, "error", problem)
+	}
+	s.note(func(st *Status) { st.Workers, st.Problem = len(s.members), problem })
+}
+
+func (s *Source) present() (list []scrape.Target) {
+	for _, m := range s.members {
+		list = append(list, m.Target)
+	}
+	return list
+}
+
+func (s *Source) note(change func(*Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.status)
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	if len(data) > MaxFile {
+		return nil, fmt.Errorf("%s: more than %d bytes", path, MaxFile)
+	}
+	return data, nil
+}

@@ -1,0 +1,86 @@
+package file
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/fleet/scrape"
+)
+
+// List is the file, in YAML or JSON. Unknown keys fail.
+type List struct {
+	Workers []Entry `yaml:"workers"`
+}
+
+// Entry is one worker.
+type Entry struct {
+	// Name is unique: 1 to 64 of a-z, 0-9, '.', '-'.
+	Name string `yaml:"name"`
+	// Address is the ip:port by which the gateway knows it; IPv6 in brackets.
+	Address string `yaml:"address"`
+	// Engine is vllm, sglang, trtllm or sim; left out, its metrics tell.
+	Engine string `yaml:"engine"`
+	// BlockSize of its KV cache, in tokens; 0: not known, or as its metrics tell.
+	BlockSize uint32 `yaml:"block_size"`
+	// Metrics is the path of its Prometheus text, where it is another than the engine's usual one.
+	Metrics string `yaml:"metrics"`
+}
+
+// Engines that an entry may name.
+var engines = []string{"vllm", "sglang", "trtllm", "sim", unknown}
+
+// unknown stands for an engine that nobody named.
+const unknown = "attached"
+
+// Parse reads a file. All of its workers serve the endpoint, and none is ready. The error names every mistake that it finds.
+func Parse(data []byte, endpoint string) ([]scrape.Target, error) {
+	var l List
+	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict())
+	if err := dec.Decode(&l); err != nil && !errors.Is(err, io.EOF) {
+		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, false)))
+	}
+	if l.Workers == nil {
+		return nil, errors.New("workers is missing: a list, which may be empty ([])")
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more than one document")
+	}
+	// A fleet of its own says what is wrong with a worker, or with two of them.
+	trial := fleet.New()
+	list := make([]scrape.Target, 0, len(l.Workers))
+	var wrong []error
+	for i, e := range l.Workers {
+		t, err := e.target(endpoint)
+		if err == nil {
+			_, err = trial.Join(t.Worker)
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("workers[%d]: %w", i, err))
+		}
+		list = append(list, t)
+	}
+	return list, errors.Join(wrong...)
+}
+
+func (e Entry) target(endpoint string) (t scrape.Target, err error) {
+	engine := cmp.Or(e.Engine, unknown)
+	if !slices.Contains(engines, engine) {
+		return t, fmt.Errorf("engine %q: want one of %s", e.Engine, strings.Join(engines, ", "))
+	}
+	if e.Metrics != "" && !metricsPath.MatchString(e.Metrics) {
+		return t, fmt.Errorf("metrics %q: want a path, as /metrics", e.Metrics)
+	}
+	return scrape.Target{Metrics: e.Metrics, Worker: fleet.Worker{
+		Name: e.Name, Endpoint: endpoint, Addr: e.Address, Engine: engine, BlockSize: e.BlockSize, State: fleet.Starting}}, nil
+}
+
+var metricsPath = regexp.MustCompile(`^/[A-Za-z0-9._~/-]*$`)
