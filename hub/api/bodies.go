@@ -1,0 +1,54 @@
+package api
+
+import (
+	"encoding/json"
+	"reflect"
+
+	"github.com/spokegate/spokegate/hub"
+	"github.com/spokegate/spokegate/policy"
+)
+
+// bodySchemas are those of things, by what policy.Schema says of a policy file, which is made from the types that the hub
+// decodes bodies with.
+func (o *document) bodySchemas() {
+	var whole struct{ Properties map[string]schema }
+	_ = json.Unmarshal(policy.Schema(), &whole) // made by us; a test reads what comes of it
+	items := func(name string) schema {
+		s, _ := whole.Properties[name]["items"].(map[string]any)
+		return s
+	}
+	endpoint := items("endpoints")
+	if members, is := endpoint["properties"].(map[string]any); is {
+		for name, t := range map[string]reflect.Type{
+			"spoke": reflect.TypeFor[string](), "placement": reflect.TypeFor[hub.Placement](),
+			"placed": reflect.TypeFor[hub.Placed](), "deployment": reflect.TypeFor[hub.Deployment](),
+		} {
+			members[name] = o.schemaOf(t)
+			members[name].(schema)["description"] = endpointMembers[name]
+		}
+	}
+	if d, is := o.schemas["Deployment"].(schema); is {
+		delete(d, "required") // some have defaults
+	}
+	o.schemas["Body"] = schema{"description": "With the members of a policy file."}
+	o.schemas[bodyName(hub.KindEndpoint)] = endpoint
+	o.schemas[bodyName(hub.KindModel)] = items("models")
+	o.schemas[bodyName(hub.KindTeam)] = items("teams")
+	o.schemas[bodyName(hub.KindKey)] = items("keys")
+	o.schemas[bodyName(hub.KindIssuer)] = items("issuers")
+	o.schemas[bodyName(hub.KindPlatform)] = whole.Properties["platform"]
+	o.schemas[bodyName(hub.KindSpoke)] = spokeBody
+}
+
+// endpointMembers are what an endpoint has beyond the policy file.
+var endpointMembers = map[string]string{
+	"spoke":      "Where it runs. Left out: the hub places it.",
+	"placement":  "What it wants of the spoke that the hub places it in.",
+	"placed":     "How the hub has placed it.",
+	"deployment": "What the spoke runs for it: what the templates are filled with.",
+}
+
+var spokeBody = schema{"type": "object", "additionalProperties": false, "required": []string{"name"}, "properties": map[string]any{
+	"name":   schema{"type": "string", "description": "The spoke's name: that of its certificate."},
+	"labels": schema{"type": "object", "additionalProperties": schema{"type": "string"}, "description": "What placement looks at."},
+}}
