@@ -171,15 +171,15 @@ func plainName(kind Kind, name string) error {
 			return invalid("platform", "has no name")
 		}
 	case KindModel:
-		if name == "" {
-			return invalid(path(kind, name)+".name", "is missing; want the name that requests give")
+		if name == "" || !plainText(name, 128) { // more of its form the policy knows
+			return invalid("models.name", "want the name that requests give")
 		}
 	case KindSpoke, KindEndpoint, KindTeam, KindKey, KindIssuer:
 		if bad := policy.BadID(name); bad != "" {
 			return invalid(path(kind, name)+"."+nameMember(kind), "%s", bad)
 		}
 	default:
-		return invalid("", "there is no kind %q of things; there are %v", string(kind), Kinds)
+		return invalid("", "there is no kind %.70q of things; there are %v", string(kind), Kinds)
 	}
 	return nil
 }

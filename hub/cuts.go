@@ -58,6 +58,6 @@ func (s *state) cutFor(spoke string) *policy.Cut {
 // elsewhere is a model as other spokes than its own know it.
 func elsewhere(m *policyv1.Model, spoke string) *policyv1.Model {
 	out := proto.CloneOf(m)
-	out.Endpoint, out.Targets = "", nil
+	out.Endpoint, out.Targets, out.Elsewhere = "", nil, spoke
 	return out
 }

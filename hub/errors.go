@@ -33,5 +33,3 @@ func invalid(path, format string, args ...any) error {
 type Forbidden struct{ Reason string }
 
 func (f *Forbidden) Error() string { return f.Reason }
-
-func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }

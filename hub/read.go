@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -89,6 +90,9 @@ func (h *Hub) List(ctx context.Context, who Actor, kind Kind, page Page) (list [
 	if err != nil {
 		return nil, false, err
 	}
+	if !plainText(page.After+page.Team, 1000) {
+		return nil, false, invalid("after", "want names")
+	}
 	teams, err := who.sees(kind)
 	if err != nil {
 		return nil, false, err
@@ -99,12 +103,16 @@ func (h *Hub) List(ctx context.Context, who Actor, kind Kind, page Page) (list [
 		}
 		teams = []string{page.Team}
 	}
-	if kind == KindTeam && teams != nil {
-		list, err := h.ownTeams(ctx, who, page.After)
+	switch {
+	case kind == KindTeam && teams != nil:
+		list, err = h.some(ctx, who, kind, page.After, teams)
+		return list, false, err
+	case kind == KindPlatform:
+		list, err = h.some(ctx, who, kind, page.After, []string{""})
 		return list, false, err
 	}
 	err = h.store.View(ctx, func(tx *store.Tx) error {
-		versions, err := tx.List(string(kind), after(kind, page.After), limit+1, teams)
+		versions, err := tx.List(string(kind), page.After, limit+1, teams)
 		for _, v := range versions {
 			list = append(list, objectOf(v))
 		}
@@ -116,22 +124,14 @@ func (h *Hub) List(ctx context.Context, who Actor, kind Kind, page Page) (list [
 	return list, more, err
 }
 
-// after: the platform's name is empty, so no name is before it.
-func after(kind Kind, name string) string {
-	if kind == KindPlatform && name == "" {
-		return "\x00"
-	}
-	return name
-}
-
-// ownTeams are a team owner's, which are few.
-func (h *Hub) ownTeams(ctx context.Context, who Actor, after string) (list []Object, err error) {
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(who.Teams))) {
-		if name <= after {
+// some are those of a few names that are there.
+func (h *Hub) some(ctx context.Context, who Actor, kind Kind, after string, names []string) (list []Object, err error) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		if after != "" && name <= after {
 			continue
 		}
-		o, err := h.Get(ctx, who, KindTeam, name)
-		if err != nil && !isNotFound(err) {
+		o, err := h.Get(ctx, who, kind, name)
+		if err != nil && !errors.Is(err, ErrNotFound) {
 			return nil, err
 		}
 		if err == nil {
@@ -268,6 +268,9 @@ func (h *Hub) Audit(ctx context.Context, who Actor, q AuditQuery) (list []AuditE
 	}
 	if q.Limit, err = pageOf(q.Limit); err != nil {
 		return nil, err
+	}
+	if !plainText(string(q.Kind)+q.Name+q.Actor, 1000) {
+		return nil, invalid("", "want names")
 	}
 	err = h.store.View(ctx, func(tx *store.Tx) error {
 		rows, err := tx.Audit(store.AuditQuery{Before: below(q.Before), Limit: q.Limit, Kind: string(q.Kind), Name: q.Name, Actor: q.Actor})

@@ -79,6 +79,9 @@ func newToken(tx *store.Tx, t Token, hash identity.Hash) (row store.Token, log [
 		return row, nil, invalid(at+".expires", "want a time to come")
 	}
 	for i, team := range t.Teams {
+		if policy.BadID(team) != "" {
+			return row, nil, invalid(fmt.Sprintf("%s.teams[%d]", at, i), "there is no team %.70q", team)
+		}
 		if _, ok, err := tx.Current(string(KindTeam), team); err != nil || !ok {
 			return row, nil, errors.Join(err, invalid(fmt.Sprintf("%s.teams[%d]", at, i), "there is no team %.70q", team))
 		}
@@ -142,6 +145,9 @@ func (h *Hub) ListTokens(ctx context.Context, who Actor) (list []Token, err erro
 // RevokeToken revokes an admin token for good. One that is revoked stays so.
 func (h *Hub) RevokeToken(ctx context.Context, c Commit, name string) error {
 	return h.tokens(ctx, c, func(tx *store.Tx) ([]store.Audit, error) {
+		if policy.BadID(name) != "" {
+			return nil, fmt.Errorf("token %.70q: %w", name, ErrNotFound)
+		}
 		had, ok, err := tx.Token(name)
 		if err != nil {
 			return nil, err
