@@ -62,7 +62,8 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 	for _, m := range []struct {
 		name    string
 		measure func(context.Context, options) ([]figure, error)
-	}{{"usage.journal usage.journal_p99", journal}, {"usage.ship", ship}, {"worker.proxy worker.chunk", proxies}, {"worker.events", events}} {
+	}{{"usage.journal usage.journal_p99", journal}, {"usage.ship", ship}, {"worker.proxy worker.chunk", proxies}, {"worker.events", events},
+		{"policy.lookup policy.revoke policy.bytes_per_key", lookUp}} {
 		if !o.wants(m.name) {
 			continue
 		}
