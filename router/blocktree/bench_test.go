@@ -86,3 +86,43 @@ func BenchmarkFill(b *testing.B) {
 		runtime.KeepAlive(t)
 	}
 }
+
+// BenchmarkEvents stores the turns of sessions in worker after worker, and removes as many blocks of the eldest sessions, from
+// their ends, as engines do.
+func BenchmarkEvents(b *testing.B) {
+	const workers, turn, room = 100, 64, 10_000
+	t := New(seed, 1<<20)
+	type cache struct {
+		next  uint32
+		chain uint32 // the last block of the present session
+	}
+	caches := make([]cache, workers)
+	var hash uint64
+	events := 0
+	for b.Loop() {
+		for w := range caches {
+			c := &caches[w]
+			for range turn {
+				key := c.next%room + 1
+				if c.next >= room && c.next%turn == 0 { // the eldest turn goes, its last block first
+					for i := range uint32(turn) {
+						t.Remove(w, key+turn-1-i, Device)
+						events++
+					}
+				}
+				if c.next%(8*turn) == 0 {
+					c.chain = 0
+				}
+				hash += 0x9e3779b97f4a7c15
+				if err := t.Store(w, Block{Key: key, Parent: c.chain, Length: uint32(50 + hash>>60), Hash: hash}); err != nil {
+					b.Fatal(err)
+				}
+				c.chain = key
+				c.next++
+				events++
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(events), "ns/event")
+	b.ReportMetric(0, "ns/op")
+}

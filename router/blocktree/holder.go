@@ -21,6 +21,9 @@ type odd struct {
 }
 
 func (n *node) find(worker uint32, tier Tier) (int, bool) {
+	if len(n.holders) == 1 && n.holders[0].worker == worker && n.holders[0].tier == tier { // nearly always
+		return 0, true
+	}
 	return slices.BinarySearchFunc(n.holders, holder{worker: worker, tier: tier}, func(a, b holder) int {
 		return cmp.Or(cmp.Compare(a.worker, b.worker), cmp.Compare(a.tier, b.tier))
 	})
@@ -72,11 +75,6 @@ func (n *node) release(worker uint32, tier Tier, piece uint32) {
 	if h.extent == 0 && h.odd == nil {
 		n.holders = slices.Delete(n.holders, i, i+1)
 	}
-}
-
-// forget lets go of all that the worker holds by itself.
-func (n *node) forget(worker uint32) {
-	n.holders = slices.DeleteFunc(n.holders, func(h holder) bool { return h.worker == worker && h.tier != Shared })
 }
 
 func (h *holder) has(piece uint32) bool {

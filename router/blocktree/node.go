@@ -41,21 +41,31 @@ func (t *Tree) step(n, depth uint32, p piece) (at uint32, ok bool) {
 		}
 		n = t.split(n, depth-at.start)
 	}
-	if child := t.edges[edge{n, p}]; child != 0 {
-		return child, true
+	if t.nodes[n].live > 0 {
+		if child := t.edges[edge{n, p}]; child != 0 {
+			return child, true
+		}
 	}
 	if !t.nodes[n].room(uint32(p.length())) {
 		return 0, false
 	}
 	t.blocks++
 	if at := &t.nodes[n]; at.parent != 0 && at.live == 0 {
-		at.pieces = append(at.pieces, p)
+		at.add(p)
 		return n, true
 	}
 	child := t.newNode(n, depth)
 	t.nodes[child].pieces = []piece{p}
 	t.attach(child)
 	return child, true
+}
+
+// add appends a piece. Nodes are many and grow for long: an eighth is room enough.
+func (n *node) add(p piece) {
+	if size := len(n.pieces); size == cap(n.pieces) && size >= stretch {
+		n.pieces = append(make([]piece, 0, size+size/8), n.pieces...)
+	}
+	n.pieces = append(n.pieces, p)
 }
 
 // room says whether a block of a length may follow the node.

@@ -76,7 +76,7 @@ func TestAgainstTheDumbTree(t *testing.T) {
 	for run := range uint64(60) {
 		r := rand.New(rand.NewPCG(run, 1))
 		tree, d := New(seed, 1000), &dumb{workers: []map[uint32]*entry{{}, {}, {}}}
-		tree.stretch = 2 + int(run/2%3) // short, as these prompts are
+		tree.stretch, tree.upMost = 2+int(run/2%3), int(run/2%4) // short, as these prompts are
 		letters := []string{"a", "ab"}[run%2]
 		var w Walk
 		for step := range 400 {
@@ -127,11 +127,14 @@ func word(r *rand.Rand, letters string, most int) string {
 	return string(b)
 }
 
+// someKey is one of a few, in two pages.
+func someKey(r *rand.Rand) uint32 { return pageKeys - 15 + uint32(r.IntN(30)) }
+
 func change(t *testing.T, r *rand.Rand, tree *Tree, d *dumb, letters string) {
 	t.Helper()
 	worker := r.IntN(len(d.workers))
 	blocks := d.workers[worker]
-	key, tier := uint32(r.IntN(30)+1), Tier(r.IntN(int(tiers)))
+	key, tier := someKey(r), Tier(r.IntN(int(tiers)))
 	switch n := r.IntN(100); {
 	case n == 0:
 		tree.Clear(worker)
@@ -142,12 +145,24 @@ func change(t *testing.T, r *rand.Rand, tree *Tree, d *dumb, letters string) {
 			delete(e.tiers, tier)
 		}
 	default:
-		parent := uint32(r.IntN(31))
-		if e := blocks[parent]; e != nil && e.gone {
-			return
+		b := Block{Key: key, Root: uint64(r.IntN(2)), Tier: tier}
+		if r.IntN(31) > 0 {
+			b.Parent = someKey(r)
 		}
-		store(t, tree, d, worker, Block{Key: key, Parent: parent, Root: uint64(r.IntN(2)), Tier: tier}, word(r, letters, 3))
+		for range 1 + r.IntN(2)*r.IntN(6) { // one, or a prompt's with keys that follow one another
+			if e := blocks[b.Parent]; e != nil && e.gone {
+				return
+			}
+			store(t, tree, d, worker, b, word(r, letters, 3))
+			forget(blocks)
+			b.Key, b.Parent = b.Key+1, b.Key
+		}
 	}
+	forget(blocks)
+}
+
+// forget marks what a worker would not name again.
+func forget(blocks map[uint32]*entry) {
 	for _, e := range blocks {
 		e.gone = e.gone || !leads(blocks, e.path)
 	}
@@ -172,14 +187,18 @@ func store(t *testing.T, tree *Tree, d *dumb, worker int, b Block, text string) 
 		path = parent.path
 	}
 	path += "|" + text
-	own := b.Parent == b.Key && parent != nil // it cannot be behind itself
+	orphan := b.Parent != 0 && parent == nil
+	if e := blocks[b.Key]; !orphan && e != nil && e.path != path { // the key is another block's from now on
+		delete(blocks, b.Key)
+		forget(blocks)
+		if b.Parent != 0 { // was it itself, or did only the former block keep its place?
+			orphan = blocks[b.Parent] == nil || blocks[b.Parent].gone
+		}
+	}
 	err := tree.Store(worker, b)
-	if orphan := b.Parent != 0 && parent == nil; orphan || own {
+	if orphan {
 		if err != ErrParent {
 			t.Fatalf("Store(%+v) = %v, want ErrParent", b, err)
-		}
-		if own {
-			delete(blocks, b.Key)
 		}
 		return
 	}
@@ -192,6 +211,18 @@ func store(t *testing.T, tree *Tree, d *dumb, worker int, b Block, text string) 
 	if e := blocks[b.Key]; b.Tier != Nowhere {
 		e.tiers[b.Tier], e.gone = true, false
 	}
+}
+
+func (p *page) used() (n int) {
+	if p.each == nil {
+		return int(p.count)
+	}
+	for _, at := range p.each {
+		if at.node != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // check holds the tree's own numbers against each other.
@@ -208,9 +239,14 @@ func check(t *Tree) {
 		}
 	}
 	for _, s := range t.slots {
-		for _, at := range s.places {
-			if at.node != 0 {
+		for key := range uint32(len(s) * pageKeys) {
+			if at := s.get(key); at.node != 0 {
 				refs[at.node]++
+			}
+		}
+		for i, p := range s {
+			if n := p.used(); n != int(p.count) {
+				panic(fmt.Sprintf("page %d: %d places, %d counted", i, n, p.count))
 			}
 		}
 	}

@@ -1,8 +1,6 @@
 package blocktree
 
-import (
-	"errors"
-)
+import "errors"
 
 // Tier is where a worker keeps a block: the best first.
 type Tier uint8
@@ -76,13 +74,14 @@ type Tree struct {
 	hasher  hasher
 	maxKeys uint32
 	stretch int    // pieces that are compared at once
+	upMost  int    // nodes that are gone up to a key's block each time, rather than to take its place out of a run
 	nodes   []node // by number; 0 is none
 	free    []uint32
 	edges   map[edge]uint32
 	roots   map[uint64]uint32 // empty nodes that first blocks hang on
-	slots   []slot
-	blocks  int // in nodes
-	held    int // keys in use
+	slots   []places          // by worker
+	blocks  int               // in nodes
+	held    int               // keys in use
 }
 
 // edge leads from a node's end to the child that begins with a piece.
@@ -91,29 +90,10 @@ type edge struct {
 	first piece
 }
 
-// slot is a worker.
-type slot struct {
-	places []place // by key
-}
-
-// place of a block: its depth, and a node that it is in, or above which it is. A split leaves a node its lower part, so what
-// was in the upper part is found by going up.
-type place struct {
-	node  uint32 // 0: the key is free
-	depth uint32 // blocks before it, and in the top bits the tiers that hold it
-}
-
-const (
-	tierShift = 28
-	depthMask = 1<<tierShift - 1
-	// sharedMask leaves the depth, and of the tiers the shared one.
-	sharedMask = depthMask | 1<<(tierShift+uint32(Shared))
-)
-
 // New makes an empty tree. seed is that of the blocks' hashes; maxKeys bounds the keys, and so the blocks, of a worker.
 func New(seed uint64, maxKeys int) *Tree {
 	return &Tree{
-		hasher: newHasher(seed), stretch: stretch, maxKeys: uint32(min(max(maxKeys, 1), depthMask)), nodes: make([]node, 1),
+		hasher: newHasher(seed), stretch: stretch, upMost: 8, maxKeys: uint32(min(max(maxKeys, 1), depthMask)), nodes: make([]node, 1),
 		edges: map[edge]uint32{}, roots: map[uint64]uint32{},
 	}
 }
@@ -151,7 +131,7 @@ func (t *Tree) Store(worker int, b Block) error {
 }
 
 // end is where a block is to follow: a node, and the depth of the block.
-func (t *Tree) end(s *slot, b Block) (n, depth uint32, err error) {
+func (t *Tree) end(s *places, b Block) (n, depth uint32, err error) {
 	if b.Parent == 0 {
 		return t.root(b.Root), 0, nil
 	}
@@ -172,14 +152,14 @@ func (t *Tree) is(old place, at, depth uint32, p piece) bool {
 }
 
 // keep gives a block to a key.
-func (t *Tree) keep(worker int, s *slot, key, n, depth uint32, tier Tier) {
-	at := t.place(s, key)
+func (t *Tree) keep(worker int, s *places, key, n, depth uint32, tier Tier) {
+	at := s.get(key)
 	if at.node == 0 {
 		t.nodes[n].refs++
 		at = place{n, depth}
 	}
 	if bit := uint32(1) << (tierShift + tier); tier != Nowhere && at.depth&bit == 0 {
-		if at.depth>>tierShift == 0 {
+		if at.tiers() == 0 {
 			t.held++
 		}
 		at.depth |= bit
@@ -201,8 +181,9 @@ func (t *Tree) Remove(worker int, key uint32, tier Tier) {
 	if at.depth&bit == 0 {
 		return
 	}
-	s.places[key].depth &^= bit
-	if at.depth>>tierShift == 1<<tier {
+	named := s.get(key)
+	named.depth &^= bit
+	if s.put(key, named); named.tiers() == 0 {
 		t.held--
 	}
 	n := &t.nodes[at.node]
@@ -212,20 +193,24 @@ func (t *Tree) Remove(worker int, key uint32, tier Tier) {
 }
 
 // drop frees a key, in all tiers.
-func (t *Tree) drop(worker int, s *slot, key uint32, at place) {
+func (t *Tree) drop(worker int, s *places, key uint32, at place) {
 	n := &t.nodes[at.node]
 	for tier := range tiers {
 		if at.depth&(1<<(tierShift+tier)) != 0 {
 			n.release(holderOf(worker, tier), tier, at.depth&depthMask-n.start)
 		}
 	}
-	if at.depth>>tierShift != 0 {
+	if at.tiers() != 0 {
 		t.held--
 	}
-	s.places[key] = place{}
-	n.refs--
+	named := s.get(key).node
+	s.put(key, place{})
+	t.nodes[named].refs--
 	t.trim(at.node)
 	t.tidy(at.node)
+	if named != at.node {
+		t.tidy(named)
+	}
 }
 
 // Clear notes that the worker holds nothing any more.
@@ -234,61 +219,47 @@ func (t *Tree) Clear(worker int) {
 		return
 	}
 	s := &t.slots[worker]
-	for key := range s.places {
-		// What it holds itself goes at once for all of a node, what it put into the pool key by key.
-		if at := &s.places[key]; at.depth&^sharedMask>>tierShift != 0 {
-			if at.depth&^depthMask&sharedMask == 0 {
-				t.held--
-			}
-			at.depth &= sharedMask
-		}
+	for key := len(*s) * pageKeys; key > 0; { // from the ends of prompts, mostly: so nodes go piece by piece
+		key--
 		if at := t.place(s, uint32(key)); at.node != 0 {
-			t.nodes[at.node].forget(uint32(worker))
 			t.drop(worker, s, uint32(key), at)
 		}
 	}
-	s.places = nil
+	*s = nil
 }
 
-func (t *Tree) slot(worker int) *slot {
+func (t *Tree) slot(worker int) *places {
 	for len(t.slots) <= worker {
-		t.slots = append(t.slots, slot{})
+		t.slots = append(t.slots, nil)
 	}
 	return &t.slots[worker]
 }
 
 // place of a key, with the node that the block is really in; the zero place where the key is free, or names what is gone.
-func (t *Tree) place(s *slot, key uint32) place {
-	if int(key) >= len(s.places) || s.places[key].node == 0 {
-		return place{}
+func (t *Tree) place(s *places, key uint32) place {
+	at := s.get(key)
+	if at.node == 0 {
+		return at
 	}
-	at := &s.places[key]
-	was, depth := at.node, at.depth&depthMask
+	was, depth, up := at.node, at.depth&depthMask, 0
 	for t.nodes[at.node].start > depth {
 		at.node = t.nodes[at.node].parent
+		up++
 	}
 	n := &t.nodes[at.node]
-	gone := int(depth-n.start) >= len(n.pieces)
-	if !gone && at.node == was {
-		return *at
+	if gone := int(depth-n.start) >= len(n.pieces); gone {
+		s.put(key, place{})
+		t.nodes[was].refs--
+		t.tidy(was)
+		return place{}
 	}
-	n.refs++
-	t.nodes[was].refs--
-	t.tidy(was)
-	if gone {
-		t.nodes[at.node].refs--
-		t.tidy(at.node)
-		*at = place{}
+	if up > t.upMost {
+		s.put(key, at)
+		n.refs++
+		t.nodes[was].refs--
+		t.tidy(was)
 	}
-	return *at
-}
-
-// put gives a place to a key.
-func (s *slot) put(key uint32, at place) {
-	if more := int(key) + 1 - len(s.places); more > 0 {
-		s.places = append(s.places, make([]place, more)...)
-	}
-	s.places[key] = at
+	return at
 }
 
 // root is the empty node that first blocks hang on.
