@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/policy"
 )
 
@@ -111,6 +112,9 @@ func readThing(kind Kind, name string, raw []byte) (*thing, error) {
 	}
 	if err := policy.PlainJSON(raw); err != nil {
 		return nil, invalid(path(kind, name), "%v", err)
+	}
+	if text := name + " " + string(raw); identity.Mask(text) != text {
+		return nil, invalid(path(kind, name), "has a key itself in it, which nobody may see here; others may have seen it: make another")
 	}
 	b, err := readBody(raw)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -93,7 +94,11 @@ func (h *Hub) commit(ctx context.Context, c Commit, op operation) (out outcome, 
 	if err := c.check(); err != nil {
 		return out, err
 	}
-	c.Message = identity.Mask(c.Message)
+	c.Message, c.RequestID = identity.Mask(c.Message), identity.Mask(c.RequestID)
+	if c.IdempotencyKey != "" { // nobody knows what clients put there
+		sum := sha256.Sum256([]byte(c.IdempotencyKey))
+		c.IdempotencyKey = hex.EncodeToString(sum[:])
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var next *state

@@ -44,6 +44,7 @@ func (h *Hub) tokens(ctx context.Context, c Commit, f func(*store.Tx) ([]store.A
 	if err := c.check(); err != nil {
 		return err
 	}
+	c.RequestID = identity.Mask(c.RequestID)
 	if c.Actor.Role != RoleAdmin {
 		return &Forbidden{"admin tokens want an admin"}
 	}
@@ -64,6 +65,9 @@ func newToken(tx *store.Tx, t Token, hash identity.Hash) (row store.Token, log [
 	at := "tokens[" + t.Name + "]"
 	if bad := policy.BadID(t.Name); bad != "" {
 		return row, nil, invalid("tokens.name", "%s", bad)
+	}
+	if identity.Mask(t.Name) != t.Name {
+		return row, nil, invalid("tokens.name", "this is a key itself; want a name")
 	}
 	if _, taken, err := tx.Token(t.Name); taken || err != nil {
 		return row, nil, errors.Join(err, &Conflict{Kind: kindToken, Name: t.Name, Reason: at + " is there already; names are not used again, also of tokens that were revoked"})

@@ -73,7 +73,7 @@ func openSQLite(name string) (*Store, error) {
 		return nil, err
 	}
 	// Each commit is synced: what was answered must not be gone after a loss of power, and its number not be given again.
-	file := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+	file := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(30000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	write, err := sql.Open("sqlite", file+"&_txlock=immediate&_pragma=cache_size(-65536)")
 	if err != nil {
 		return nil, err
