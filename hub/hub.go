@@ -205,6 +205,8 @@ type API interface {
 
 	// Import commits a policy file: all that it has, and with Replace nothing else.
 	Import(ctx context.Context, c Commit, i Import) (Revision, error)
+	// PreviewImport says what an import would change, and changes nothing.
+	PreviewImport(ctx context.Context, c Commit, i Import) (Diff, error)
 
 	// Spokes tells what the spokes have reported.
 	Spokes(ctx context.Context, who Actor) ([]SpokeStatus, error)

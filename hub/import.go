@@ -20,14 +20,24 @@ func kindOf(resource string) Kind {
 // Import commits all that a policy file has, and with Replace nothing else but spokes. Where the file says of something what is
 // so already, it stays as it is.
 func (h *Hub) Import(ctx context.Context, c Commit, i Import) (Revision, error) {
+	op, err := importing(c, i)
+	if err != nil {
+		return Revision{}, err
+	}
+	out, err := h.commit(ctx, c, op)
+	return out.revision, err
+}
+
+// importing is the operation that an import is.
+func importing(c Commit, i Import) (operation, error) {
 	if c.Actor.Role != RoleAdmin {
-		return Revision{}, &Forbidden{"an import wants an admin"}
+		return operation{}, &Forbidden{"an import wants an admin"}
 	}
 	entries, err := policy.Entries(i.File, i.YAML)
 	if err != nil {
-		return Revision{}, problemsOf(err)
+		return operation{}, problemsOf(err)
 	}
-	out, err := h.commit(ctx, c, operation{name: "import", content: i, changes: func(w *work) ([]change, error) {
+	return operation{name: "import", content: i, changes: func(w *work) ([]change, error) {
 		var list []change
 		if i.Spoke != "" && !w.state.hasSpoke(i.Spoke) {
 			list = append(list, change{Change: Change{Kind: KindSpoke, Name: i.Spoke, Body: []byte("{}")}})
@@ -51,8 +61,7 @@ func (h *Hub) Import(ctx context.Context, c Commit, i Import) (Revision, error) 
 		}
 		gone, err := w.others(has)
 		return append(list, gone...), err
-	}})
-	return out.revision, err
+	}}, nil
 }
 
 // others deletes what a file does not have.

@@ -89,11 +89,7 @@ func diffRevisions(s *Server, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := Diff{From: d.From, To: d.To, Changes: []Difference{}}
-	for _, x := range d.Changes {
-		out.Changes = append(out.Changes, Difference{string(x.Kind), x.Name, x.Before, x.After})
-	}
-	return answer{body: out}, nil
+	return answer{body: Diff{From: d.From, To: d.To, Changes: differences(d)}}, nil
 }
 
 func rollback(s *Server, c *call) (answer, error) {
@@ -123,17 +119,46 @@ func batch(s *Server, c *call) (answer, error) {
 	return answer{status: http.StatusCreated, body: revisionOf(r)}, err
 }
 
+// importPolicy answers with what it has changed, or with dry_run would.
 func importPolicy(s *Server, c *call) (answer, error) {
-	i := hub.Import{File: "the file", YAML: c.raw, Spoke: c.query.Get("spoke")}
-	switch c.query.Get("replace") {
-	case "", "false":
-	case "true":
-		i.Replace = true
-	default:
-		return answer{}, badRequest("The parameter replace wants true or false.")
+	i := hub.Import{File: "policy", YAML: c.raw, Spoke: c.query.Get("spoke")}
+	said := map[string]bool{}
+	for _, name := range []string{"replace", "dry_run"} {
+		switch c.query.Get(name) {
+		case "", "false":
+		case "true":
+			said[name] = true
+		default:
+			return answer{}, badRequest("The parameter " + name + " wants true or false.")
+		}
 	}
-	r, err := s.Hub.Import(c.Context(), c.commit(c.query.Get("message")), i)
-	return answer{status: http.StatusCreated, body: revisionOf(r)}, err
+	i.Replace = said["replace"]
+	commit := c.commit(c.query.Get("message"))
+	if said["dry_run"] {
+		d, err := s.Hub.PreviewImport(c.Context(), commit, i)
+		return answer{body: Imported{Revision: revisionOf(s.Hub.Head()), Changes: differences(d)}}, err
+	}
+	r, err := s.Hub.Import(c.Context(), commit, i)
+	if err != nil {
+		return answer{}, err
+	}
+	out := Imported{Revision: revisionOf(r), Changes: []Difference{}}
+	if r.RequestID == c.id { // else everything was so already
+		d, err := s.Hub.Diff(c.Context(), c.actor, r.Number-1, r.Number)
+		if err != nil {
+			return answer{}, err
+		}
+		out.Changes = differences(d)
+	}
+	return answer{status: http.StatusCreated, body: out}, nil
+}
+
+func differences(d hub.Diff) []Difference {
+	list := make([]Difference, 0, len(d.Changes))
+	for _, x := range d.Changes {
+		list = append(list, Difference{string(x.Kind), x.Name, bodyOrNothing(x.Before), bodyOrNothing(x.After)})
+	}
+	return list
 }
 
 func listAudit(s *Server, c *call) (answer, error) {
