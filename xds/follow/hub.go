@@ -76,7 +76,6 @@ func (c *Config) complete() error {
 // Hub is the source of a spoke that has a hub.
 type Hub struct {
 	cfg   Config
-	conn  *grpc.ClientConn
 	heard mark
 
 	// Of the stream that Run has: touched by its goroutine alone.
@@ -90,7 +89,8 @@ type Hub struct {
 	failed  error                               // of the agent's answer on its way
 	again   bool                                // the stream ends, and the next begins with what is held
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
+	conn   *grpc.ClientConn
 	status Status
 }
 
@@ -112,6 +112,17 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
+	h := &Hub{cfg: cfg, started: rand.Text(), status: Status{Address: cfg.Address, Err: notCalled}}
+	if cfg.Dir != "" {
+		h.heard.path = filepath.Join(cfg.Dir, "heard")
+		h.status.Heard = h.heard.read(cfg.Now())
+	}
+	return h, h.dial()
+}
+
+// dial makes a connection in place of the one before, which lives by the certificate with which it was made.
+func (h *Hub) dial() error {
+	cfg := &h.cfg
 	credentials := insecure.NewCredentials()
 	if cfg.Certificates != nil {
 		credentials = cfg.Certificates.Dial(cfg.Name)
@@ -129,15 +140,26 @@ func New(cfg Config) (*Hub, error) {
 	}
 	conn, err := grpc.NewClient(cfg.Address, options...)
 	if err != nil {
-		return nil, fmt.Errorf("hub %s: %w", cfg.Address, err)
+		return fmt.Errorf("hub %s: %w", cfg.Address, err)
 	}
-	h := &Hub{cfg: cfg, conn: conn, started: rand.Text(), status: Status{Address: cfg.Address, Err: "not called yet"}}
-	if cfg.Dir != "" {
-		h.heard.path = filepath.Join(cfg.Dir, "heard")
-		h.status.Heard = h.heard.read(cfg.Now())
+	h.mu.Lock()
+	before := h.conn
+	h.conn = conn
+	h.mu.Unlock()
+	if before != nil {
+		_ = before.Close()
 	}
-	return h, nil
+	return nil
 }
+
+// connection is the one of now.
+func (h *Hub) connection() *grpc.ClientConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conn
+}
+
+const notCalled = "not called yet"
 
 // window is how much the hub may send before it is read: a page or two.
 const window = 4 << 20
@@ -155,7 +177,7 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 func (b bearer) RequireTransportSecurity() bool { return b.secure }
 
 // Close ends the connection.
-func (h *Hub) Close() error { return h.conn.Close() }
+func (h *Hub) Close() error { return h.connection().Close() }
 
 // Status is how it stands now. It may be asked at any time, from anywhere.
 func (h *Hub) Status() Status {

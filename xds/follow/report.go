@@ -70,7 +70,7 @@ type totalKey struct {
 func (h *Hub) report(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	open, err := hubv1.NewSpokesClient(h.conn).Report(ctx)
+	open, err := hubv1.NewSpokesClient(h.connection()).Report(ctx)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,11 @@ func (h *Hub) Run(ctx context.Context, held *policy.Cut, offer func(xds.Candidat
 	for ctx.Err() == nil {
 		heard, err := h.follow(ctx, offer)
 		h.lost(ctx, err)
+		if status.Code(err) == codes.Unauthenticated { // the certificate has expired, say: perhaps there is a newer one
+			if err := h.dial(); err != nil {
+				return err
+			}
+		}
 		if heard {
 			pause = leastPause
 		}
@@ -53,7 +58,7 @@ var errAgain = errors.New("the revision is fetched once more")
 func (h *Hub) follow(ctx context.Context, offer func(xds.Candidate)) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if h.open, err = discoveryv3.NewAggregatedDiscoveryServiceClient(h.conn).DeltaAggregatedResources(ctx); err != nil {
+	if h.open, err = discoveryv3.NewAggregatedDiscoveryServiceClient(h.connection()).DeltaAggregatedResources(ctx); err != nil {
 		return false, err
 	}
 	h.stage, h.again, h.failed = newStage(h.held), false, nil
