@@ -26,7 +26,7 @@ func sized(template string) *workerv1.FollowResponse {
 func (f *following) answered(prompt string, cached int64) router.Choice {
 	f.Helper()
 	req, body := chat(f.T, prompt)
-	c, err := f.Pick(f.T.Context(), time.Now(), "large", req, body)
+	c, err := f.Pick(f.T.Context(), time.Now(), "large", router.Ask{}, req, body)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestABurstIsNoDivergence(t *testing.T) {
 	req, body := chat(t, strings.Repeat("a long prompt ", 100))
 	var all []router.Choice
 	for range 3 * window {
-		c, err := f.Pick(t.Context(), time.Now(), "large", req, body)
+		c, err := f.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestSaltedPromptsAreExact(t *testing.T) {
 	f.announced(len(p))
 	for salt, want := range map[string]int{`"mine"`: 3, `"another"`: 0, `""`: 0} {
 		req, body := scanned(t, fmt.Appendf(nil, `{"model":"m","cache_salt":%s,"messages":[{"role":"user","content":"hello"}]}`, salt))
-		c, err := f.Pick(t.Context(), time.Now(), "large", req, body)
+		c, err := f.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/router"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -99,14 +100,14 @@ func TestPickReturnsToTheWorkerThatHoldsThePrefix(t *testing.T) {
 	now := time.Now()
 	long := strings.Repeat("a long system prompt ", 200)
 	req, body := chat(t, long)
-	first, err := p.Pick(t.Context(), now, "large", req, body)
+	first, err := p.Pick(t.Context(), now, "large", router.Ask{}, req, body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first.Booking.Release()
 	for i := range 20 {
 		req, body := chat(t, long+fmt.Sprint(" and turn ", i))
-		c, err := p.Pick(t.Context(), now, "large", req, body)
+		c, err := p.Pick(t.Context(), now, "large", router.Ask{}, req, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +129,7 @@ func TestPickerFollowsTheFleet(t *testing.T) {
 	req, body := chat(t, "x")
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		c, err := p.Pick(t.Context(), time.Now(), "large", req, body)
+		c, err := p.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestPickerFollowsTheFleet(t *testing.T) {
 			t.Fatalf("still names %v", c.Addrs)
 		}
 	}
-	if _, err := p.Pick(t.Context(), time.Now(), "other", req, body); err == nil || !strings.Contains(err.Error(), `"other"`) {
+	if _, err := p.Pick(t.Context(), time.Now(), "other", router.Ask{}, req, body); err == nil || !strings.Contains(err.Error(), `"other"`) {
 		t.Errorf("an endpoint without workers: %v", err)
 	}
 }
@@ -167,7 +168,7 @@ func TestPickerFollowsThePolicy(t *testing.T) {
 	} {
 		c.change()
 		p.follow()
-		choice, err := p.Pick(t.Context(), time.Now(), "large", req, body)
+		choice, err := p.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 		if (err == nil) != c.served {
 			t.Errorf("%s: %v, %v", c.what, choice.Addrs, err)
 		}
@@ -205,7 +206,7 @@ func TestRunWakesOnPolicyAndFleet(t *testing.T) {
 	name(t, current, "large")
 	req, body := chat(t, "x")
 	until("picked", func() bool {
-		c, err := p.Pick(t.Context(), time.Now(), "large", req, body)
+		c, err := p.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 		if err == nil {
 			c.Booking.Release()
 		}
@@ -220,14 +221,14 @@ func TestSpan(t *testing.T) {
 	p.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(kept)).Tracer("")
 	ctx, parent := p.Tracer.Start(t.Context(), "admission")
 	req, body := chat(t, "x")
-	c, err := p.Pick(ctx, time.Now(), "large", req, body)
+	c, err := p.Pick(ctx, time.Now(), "large", router.Ask{}, req, body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Booking.Release()
 	f.Update("w0", fleet.Draining)
 	p.follow()
-	if _, err := p.Pick(ctx, time.Now(), "large", req, body); err == nil {
+	if _, err := p.Pick(ctx, time.Now(), "large", router.Ask{}, req, body); err == nil {
 		t.Fatal("a draining worker was picked")
 	}
 	spans := kept.Ended()
@@ -250,7 +251,7 @@ func TestEngineRestartIsForgotten(t *testing.T) {
 	p := New(Config{Fleet: f, Policy: naming(t, "large"), Registerer: prometheus.NewRegistry()})
 	req, body := chat(t, strings.Repeat("words ", 500))
 	overlap := func() int {
-		c, err := p.Pick(t.Context(), time.Now(), "large", req, body)
+		c, err := p.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -139,7 +139,7 @@ func (f *following) held(blocks int, addr string) {
 	var c router.Choice
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var err error
-		if c, err = f.Pick(f.T.Context(), time.Now(), "large", req, body); err != nil {
+		if c, err = f.Pick(f.T.Context(), time.Now(), "large", router.Ask{}, req, body); err != nil {
 			f.Fatal(err)
 		}
 		c.Booking.Release()

@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,7 +42,7 @@ func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
 	return &metrics{
 		picks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_picks_total",
-			Help: "Picks by endpoint and result: picked, no_worker, none_eligible.",
+			Help: "Picks by endpoint and result: picked, no_worker, none_eligible, busy.",
 		}, []string{"endpoint", "result"}),
 		blocks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_pick_prompt_blocks_total",
@@ -75,8 +76,11 @@ func (m *metrics) picked(endpoint string, c router.Choice, err error, took time.
 	m.seconds.Observe(took.Seconds())
 	if err != nil {
 		result := "no_worker"
-		if err == router.ErrNoneEligible {
+		switch {
+		case err == router.ErrNoneEligible:
 			result = "none_eligible"
+		case errors.Is(err, router.ErrBusy):
+			result = "busy"
 		}
 		m.picks.WithLabelValues(endpoint, result).Inc()
 		return

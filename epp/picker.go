@@ -119,11 +119,19 @@ func (p *Picker) forgetRestarted() {
 }
 
 // Pick names the workers for a request that was admitted to an endpoint, best first, and books the first. The error is
-// a sentence for the client.
-func (p *Picker) Pick(ctx context.Context, now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error) {
+// a sentence for the client; where all are busy it is a router.BusyError, and the choice can explain itself. hints are what is known
+// of the request beside its prompt.
+func (p *Picker) Pick(ctx context.Context, now time.Time, endpoint string, hints router.Ask, req *openai.Request, body []byte) (router.Choice, error) {
 	b := buffers.Get().(*rendered)
 	defer buffers.Put(b)
-	return p.pick(ctx, now, endpoint, p.ask(ctx, b, endpoint, req, body))
+	return p.pick(ctx, now, endpoint, p.ask(ctx, b, endpoint, req, body).with(hints))
+}
+
+// with adds what is known beside the prompt.
+func (a ask) with(hints router.Ask) ask {
+	hints.Prompt, hints.Text, hints.Root, hints.Begins = a.Prompt, a.Text, a.Root, a.Begins
+	a.Ask = hints
+	return a
 }
 
 // ask renders a request: by our own rules to guess by, and as the engine does where that is known.
@@ -201,6 +209,8 @@ func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, q ask
 	choice, err = p.choose(now, endpoint, q.Ask)
 	p.metrics.picked(endpoint, choice, err, time.Since(began))
 	switch {
+	case errors.Is(err, router.ErrBusy):
+		return choice, fmt.Errorf("all workers of the endpoint %q are busy: %w", endpoint, err)
 	case errors.Is(err, router.ErrNoneEligible):
 		return choice, fmt.Errorf("none of the workers that the gateway named serves the endpoint %q", endpoint)
 	case errors.Is(err, router.ErrBusy):

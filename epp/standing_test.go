@@ -11,6 +11,7 @@ import (
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/router"
 	"github.com/spokegate/spokegate/router/blocktree"
 )
 
@@ -136,7 +137,7 @@ func TestBlocksOfAnAdapterAreItsOwn(t *testing.T) {
 	f.announced(4)
 	for model, want := range map[string]int{"base": 1, "queries": 3, "sql": 3, "law": 0, "nobody's": 1} {
 		req, body := scanned(t, fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"user","content":"hello"}]}`, model))
-		c, err := f.Pick(t.Context(), time.Now(), "large", req, body)
+		c, err := f.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,7 @@ func TestTextBeforeAnImageIsExact(t *testing.T) {
 		"parts": `{"type":"file"}`,
 	} {
 		req, body := scanned(t, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":"hello"},{"role":"user","content":[{"type":"text","text":"?"},%s]}]}`, part))
-		c, err := f.Pick(t.Context(), time.Now(), "large", req, body)
+		c, err := f.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +194,7 @@ func TestTextBeforeAnImageIsExact(t *testing.T) {
 	if bad != nil {
 		t.Fatal(bad)
 	}
-	c, err := f.Pick(t.Context(), time.Now(), "large", req, body)
+	c, err := f.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
 	if err != nil || c.Held.Blocks != 0 || c.Announced {
 		t.Errorf("token ids: %+v, %v", c.Held, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/router"
 )
 
 // caller is what is known of a request so far.
@@ -183,8 +184,9 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 	}
 	a, err := s.dispatch(ctx, q, c, req, now)
 	if err != nil {
-		a = c.refused(openai.Overloaded(err.Error(), time.Second))
-		a.unserved = err.Error()
+		explained := a.explained
+		a = c.refused(overloaded(err))
+		a.unserved, a.explained = err.Error(), explained
 		switch {
 		case errors.Is(err, errLeft): // the log said so, and waits for the meter
 			s.Flights.End(q.id, nothingPassed(s.Now()))
@@ -202,9 +204,13 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 	a := pass()
 	a.op, a.key, a.model, a.endpoint = c.op, c.key, c.model, c.model.Endpoint.Name
 	if s.Picker != nil {
-		choice, err := s.Picker.Pick(ctx, now, a.endpoint, req, c.body)
+		hints := router.Ask{Session: q.sessionOf(c.key.Team.Name), Sheddable: c.key.Sheddable()}
+		choice, err := s.Picker.Pick(ctx, now, a.endpoint, hints, req, c.body)
+		if q.asksWhy() && c.key.MayExplain() {
+			a.explained = explanation(choice)
+		}
 		if err != nil {
-			return answer{}, err
+			return answer{explained: a.explained}, err
 		}
 		if !s.Flights.Book(q.id, choice.Booking) {
 			choice.Booking.Release()
@@ -219,6 +225,18 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 	}
 	a.context = s.Minter.Mint(trusted, now)
 	return a, nil
+}
+
+// overloaded is why no worker takes a request. Where all are busy, what is sheddable is shed, and all else may come again.
+func overloaded(err error) *openai.Error {
+	var busy *router.BusyError
+	switch {
+	case !errors.As(err, &busy):
+		return openai.Overloaded(err.Error(), time.Second)
+	case busy.Sheddable:
+		return openai.Shed(busy.RetryAfter)
+	}
+	return openai.Overloaded("All workers of this model are busy.", busy.RetryAfter)
 }
 
 // errLeft: the flight ended while the request was being admitted, for its client left.

@@ -44,6 +44,9 @@ type answer struct {
 	local    []byte
 	unserved string // admitted, but refused all the same: why no worker takes it
 
+	// On both: how the worker was chosen, for whoever may know and asks; empty: nothing is told.
+	explained string
+
 	// On both: the limits on requests and on tokens that bind, and which of the two is the stricter.
 	requests, tokens, binding *limits.Standing
 }
@@ -87,7 +90,7 @@ func (a answer) ok() *authv3.CheckResponse {
 		if n := len(a.workers); n > 0 {
 			list = append(list, openai.Header{Name: envoy.MaxRetriesHeader, Value: strconv.Itoa(n - 1)})
 		}
-		ok.Headers, ok.ResponseHeadersToAdd = overwrite(list), overwrite(a.limitHeaders(nil))
+		ok.Headers, ok.ResponseHeadersToAdd = overwrite(list), overwrite(a.told(nil))
 	}
 	resp := &authv3.CheckResponse{
 		Status:       &rpcstatus.Status{Code: int32(codes.OK)},
@@ -118,14 +121,17 @@ func (a answer) denied() *authv3.CheckResponse {
 		Status: &rpcstatus.Status{Code: int32(codes.PermissionDenied)},
 		HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{
 			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(status)},
-			Headers: overwrite(a.limitHeaders(headers)),
+			Headers: overwrite(a.told(headers)),
 			Body:    string(body),
 		}},
 	}
 }
 
-// limitHeaders appends what is told of limits.
-func (a answer) limitHeaders(to []openai.Header) []openai.Header {
+// told appends what the client is told in headers of limits and of the choice.
+func (a answer) told(to []openai.Header) []openai.Header {
+	if a.explained != "" {
+		to = append(to, openai.Header{Name: envoy.ExplainHeader, Value: a.explained})
+	}
 	if s := a.requests; s != nil {
 		to = append(to, openai.RateLimitHeaders("requests", s.Max, s.Remaining, s.Reset)...)
 	}

@@ -151,6 +151,10 @@ func (q *question) readHeader(entry []byte) error {
 		q.authorization = string(value)
 	case "x-api-key":
 		q.apiKey = string(value)
+	case envoy.ExplainHeader:
+		q.explain = string(value)
+	case sessionHeader:
+		q.session = string(value[:min(len(value), mostSession)])
 	case "content-type":
 		q.contentType = common(value)
 	case "content-encoding":

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/spokegate/spokegate/openai"
 )
 
@@ -25,7 +27,23 @@ type question struct {
 	contentType     string
 	contentEncoding string
 	contentLength   int64  // -1: not told
+	explain         string // wants the choice of a worker explained: see asksWhy
+	session         string // what the client calls its conversation
 	body            []byte // only until the answer is made
+}
+
+// sessionHeader is a hint to bring requests of one conversation to one worker; mostSession is how much of it counts, in bytes.
+const (
+	sessionHeader = "x-session-id"
+	mostSession   = 256
+)
+
+// sessionOf is a team's session as the router takes it, 0: none is named. The same name of another team is another session.
+func (q question) sessionOf(team string) uint64 {
+	if q.session == "" {
+		return 0
+	}
+	return xxh3.HashString(team + "\x00" + q.session)
 }
 
 // credential is the one secret that the request carries, or why there is none. A client may send it in both headers, as some

@@ -30,7 +30,7 @@ import (
 // echo is a picker that answers with what the body ends with, read as late as it can.
 type echo struct{}
 
-func (echo) Pick(_ context.Context, _ time.Time, _ string, req *openai.Request, body []byte) (router.Choice, error) {
+func (echo) Pick(_ context.Context, _ time.Time, _ string, _ router.Ask, req *openai.Request, body []byte) (router.Choice, error) {
 	time.Sleep(time.Millisecond) // others use their memory meanwhile
 	v, _ := req.Get("user")
 	return router.Choice{Addrs: []string{strings.Trim(string(body[v.Start:v.End]), `"`)}}, nil

@@ -40,13 +40,15 @@ keys:
   - {id: k1, team: t1, sha256: KEY, labels: {cost-center: "4711"}}
   - {id: k2, team: t1, sha256: REVOKED, revoked: true}
   - {id: k4, team: boundless, sha256: BOUNDLESS}
+  - {id: k5, team: boundless, sha256: CURIOUS, explain: true}
+  - {id: k6, team: boundless, sha256: SHEDDABLE, sheddable: true}
   - {id: k3, team: t1, sha256: EXPIRED, expires: 2020-01-01T00:00:00Z}
 `
 
 // pickerFunc stands for the picker, which has tests of its own.
 type pickerFunc func() (router.Choice, error)
 
-func (f pickerFunc) Pick(context.Context, time.Time, string, *openai.Request, []byte) (router.Choice, error) {
+func (f pickerFunc) Pick(context.Context, time.Time, string, router.Ask, *openai.Request, []byte) (router.Choice, error) {
 	return f()
 }
 
@@ -64,6 +66,7 @@ type gate struct {
 	*Server
 	key, revoked, expired string
 	boundless             string // a key without limits
+	curious, sheddable    string // the same, one that may have choices explained, and one that is refused first
 	records               *records
 	limiter               *limits.Memory
 	verifier              *identity.Verifier
@@ -73,7 +76,7 @@ func newGate(t *testing.T) *gate {
 	t.Helper()
 	g := &gate{records: &records{}, limiter: limits.NewMemory(limits.MemoryConfig{}), verifier: identity.NewVerifier("large")}
 	text := policyText
-	for name, secret := range map[string]*string{"KEY": &g.key, "REVOKED": &g.revoked, "EXPIRED": &g.expired, "BOUNDLESS": &g.boundless} {
+	for name, secret := range map[string]*string{"KEY": &g.key, "REVOKED": &g.revoked, "EXPIRED": &g.expired, "BOUNDLESS": &g.boundless, "CURIOUS": &g.curious, "SHEDDABLE": &g.sheddable} {
 		s, h := identity.NewKey()
 		*secret = s
 		text = strings.ReplaceAll(text, "sha256: "+name, `sha256: "`+h.String()+`"`)

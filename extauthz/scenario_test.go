@@ -79,7 +79,7 @@ func (s *scenario) Verify(token string, _ time.Time) (identity.Subject, error) {
 }
 
 // Pick takes any worker, and remembers what it was asked for.
-func (s *scenario) Pick(_ context.Context, _ time.Time, endpoint string, req *openai.Request, _ []byte) (router.Choice, error) {
+func (s *scenario) Pick(_ context.Context, _ time.Time, endpoint string, _ router.Ask, req *openai.Request, _ []byte) (router.Choice, error) {
 	s.picked = append(s.picked, endpoint+" "+req.Model)
 	return router.Choice{Addrs: []string{"10.0.0.1:1"}}, nil
 }

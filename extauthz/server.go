@@ -30,8 +30,10 @@ import (
 
 // Picker names the workers for an admitted request and books the first of them.
 type Picker interface {
-	// Pick answers with at least one address, or with an error that says in a sentence why no worker takes it.
-	Pick(ctx context.Context, now time.Time, endpoint string, req *openai.Request, body []byte) (router.Choice, error)
+	// Pick answers with at least one address, or with an error that says in a sentence why no worker takes it; where all are busy
+	// it is a router.BusyError, and the choice can explain itself. hints are of the request and its client: the prompt is not in
+	// them.
+	Pick(ctx context.Context, now time.Time, endpoint string, hints router.Ask, req *openai.Request, body []byte) (router.Choice, error)
 }
 
 // Config is all that admission needs; every field is required but where nil is said to mean something.

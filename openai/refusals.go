@@ -122,6 +122,12 @@ func Overloaded(msg string, retry time.Duration) *Error {
 	return &Error{Status: 503, Type: "server_error", Code: "overloaded", Message: msg, RetryAfter: wait(retry)}
 }
 
+// Shed refuses a request that may be refused first, since all workers are busy.
+func Shed(retry time.Duration) *Error {
+	return &Error{Status: 429, Type: "requests", Code: "shed", RetryAfter: wait(retry),
+		Message: "All workers of this model are busy, and this request is of those that are refused first."}
+}
+
 // Unavailable refuses a request because a part of the gateway, or every worker, is away.
 func Unavailable(msg string, retry time.Duration) *Error {
 	return &Error{Status: 503, Type: "server_error", Code: "unavailable", Message: msg, RetryAfter: wait(retry)}
