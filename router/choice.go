@@ -1,6 +1,8 @@
 package router
 
 import (
+	"slices"
+
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router/blocktree"
 )
@@ -30,7 +32,8 @@ type Choice struct {
 	Booking *Booking
 
 	how      *policy.Routing
-	all      []candidate // that may answer, by name
+	all      []candidate // that may answer, by name; once the choice is made, those kept of them
+	rest     int         // how many are not kept
 	order    []int       // Addrs, as places in all
 	prefills []candidate // that may compute the prompt for them, by name; nil: none was asked for
 	prefill  int         // Prefill, as a place in prefills; -1: none
@@ -39,7 +42,10 @@ type Choice struct {
 // rank fills all, order, Addrs and Ranks, and where the prompt may be computed by another, who that is.
 func (c *Choice) rank(v *view, split bool) error {
 	r, temperature := v.r, v.how.Temperature
-	cs := v.see(make([]candidate, 0, len(r.workers)+len(r.prefills)), r.workers)
+	if n := len(r.workers) + len(r.prefills); cap(v.s.candidates) < n {
+		v.s.candidates = make([]candidate, 0, n)
+	}
+	cs := v.see(v.s.candidates[:0], r.workers)
 	c.all, c.prefill = cs, -1
 	if len(cs) == 0 {
 		return ErrNoneEligible
@@ -92,4 +98,44 @@ func (c *Choice) tell(known bool) {
 			c.Best = k.announced
 		}
 	}
+}
+
+// keep makes the choice independent of the scratch that it was made in. Of many candidates only the cheapest are kept, to be
+// explained: a thousand are a quarter of a megabyte.
+func (c *Choice) keep(most int) {
+	var chosen []int
+	if c.prefill >= 0 {
+		chosen = []int{c.prefill}
+	}
+	c.prefills, _, chosen = kept(c.prefills, chosen, most)
+	if c.prefill >= 0 {
+		c.prefill = chosen[0]
+	}
+	c.all, c.rest, c.order = kept(c.all, c.order, most)
+}
+
+// explained candidates are kept of a pick.
+const explained = 16
+
+// kept copies the cheapest of some candidates, in their order, with those at the places named, wherever they are then.
+func kept(cs []candidate, named []int, most int) (some []candidate, rest int, at []int) {
+	if len(cs) <= most {
+		return slices.Clone(cs), 0, named
+	}
+	places := cheapest(cs, most)
+	for _, k := range named {
+		if !slices.Contains(places, k) {
+			places = append(places, k)
+		}
+	}
+	slices.Sort(places)
+	some = make([]candidate, len(places))
+	for i, k := range places {
+		some[i] = cs[k]
+	}
+	for _, k := range named {
+		i, _ := slices.BinarySearch(places, k)
+		at = append(at, i)
+	}
+	return some, len(cs) - len(some), at
 }

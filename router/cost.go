@@ -61,11 +61,15 @@ func (c *candidate) compare(o *candidate) int {
 		}
 		return -1
 	}
-	return cmp.Or(
-		cmp.Compare(c.cost, o.cost),
-		cmp.Compare(c.load.requests, o.load.requests),
-		cmp.Compare(c.last, o.last),
-	)
+	switch { // costs are numbers
+	case c.cost < o.cost:
+		return -1
+	case c.cost > o.cost:
+		return 1
+	case c.load.requests != o.load.requests:
+		return cmp.Compare(c.load.requests, o.load.requests)
+	}
+	return cmp.Compare(c.last, o.last)
 }
 
 // best gives up to n candidates in order, as places in cs, of each address its best rank; first, if not negative, comes before
@@ -85,6 +89,22 @@ func best(cs []candidate, n, first int) []int {
 			order = slices.Delete(order, at+1+worse, at+2+worse)
 		}
 		order = order[:min(len(order), n)]
+	}
+	return order
+}
+
+// cheapest gives the places of the n first of cs in order.
+func cheapest(cs []candidate, n int) []int {
+	order := make([]int, 0, n+1)
+	for i := range cs {
+		at := len(order)
+		for at > 0 && cs[i].compare(&cs[order[at-1]]) < 0 {
+			at--
+		}
+		if at < n {
+			order = slices.Insert(order, at, i)
+			order = order[:min(len(order), n)]
+		}
 	}
 	return order
 }

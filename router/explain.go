@@ -8,7 +8,7 @@ import (
 )
 
 // Explain says in text what each eligible worker would have cost, one line a worker, the cheapest first, with all that its cost
-// was made of:
+// was made of; of what Pick chose from, the cheapest 16 and those named:
 //
 //	10 blocks; cost = 1 × prefill + decode
 //	10.0.0.2:8000: overlap 5, prefill 5, decode 5, requests 1, cost 10 (chosen)
@@ -17,15 +17,22 @@ import (
 // Prefill is what the worker would have to compute, of this prompt and of what waits there; missing is of this prompt alone. Decode
 // and requests are those before this one, others' with them.
 func (c Choice) Explain() string {
-	if len(c.order) == 0 {
+	if len(c.all) == 0 {
 		return "no choice\n"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d blocks; cost = %s\n", c.Blocks, c.formula())
-	c.lines(&b, c.all, c.order[0])
+	chosen := -1 // all are busy
+	if len(c.order) > 0 {
+		chosen = c.order[0]
+	}
+	c.lines(&b, c.all, chosen)
+	if c.rest > 0 {
+		fmt.Fprintf(&b, "and %d more that cost as much or more\n", c.rest)
+	}
 	if len(c.prefills) > 0 {
-		fmt.Fprintf(&b, "prefill elsewhere, where at least %d tokens and more than %g of the prompt are missing; cost = that there + %g × prefill + decode%s + missing%s\n",
-			c.how.Split.MinTokens, 1-c.how.Split.CachedShare, c.how.OverlapWeight, c.active(), c.affinity())
+		fmt.Fprintf(&b, "prefill elsewhere, where %d tokens are missing and less than %g of the prompt is held: cost = that there + %g × prefill + decode%s + missing%s\n",
+			c.how.Split.MinTokens, c.how.Split.CachedShare, c.how.OverlapWeight, c.active(), c.affinity())
 		at := -1
 		if c.Prefill != "" {
 			at = c.prefill

@@ -49,7 +49,8 @@ func (a *Ask) size() int {
 }
 
 // Pick chooses a worker and books the request on it, in one step; where another computes the prompt for it, on both. The error
-// is ErrNoWorker, ErrNoneEligible or a BusyError. A now before the latest one seen counts as that one.
+// is ErrNoWorker, ErrNoneEligible or a BusyError; the Choice beside the latter can explain itself, and nothing more. A now before
+// the latest one seen counts as that one.
 func (r *Router) Pick(now time.Time, ask Ask) (Choice, error) {
 	return r.choose(now, ask, r.book)
 }
@@ -81,14 +82,19 @@ func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, s *scratch,
 	if how.AffinityWeight > 0 {
 		v.stays = r.sessions.last(r.clock, ask.Session)
 	}
-	if err := c.rank(&v, ask.Split && len(r.prefills) > 0); err != nil {
-		return Choice{}, err
+	err := c.rank(&v, ask.Split && len(r.prefills) > 0)
+	if err == nil {
+		c.tell(ask.known())
 	}
-	c.tell(ask.known())
-	if book != nil {
+	if book == nil {
+		c.keep(len(c.all) + len(c.prefills))
+		return c, err
+	}
+	if err == nil {
 		book(&c, s, &ask)
 	}
-	return c, nil
+	c.keep(explained)
+	return c, err
 }
 
 // blocksOf counts a begun block as one: it has to be computed, though no engine can keep it.
@@ -98,9 +104,10 @@ func blocksOf(bytes, blockBytes int) int {
 
 // scratch is what a pick needs for its own time.
 type scratch struct {
-	prompt Prompt
-	held   []int32        // by slot, guessed
-	walk   blocktree.Walk // by slot of the feed, announced
+	prompt     Prompt
+	held       []int32        // by slot, guessed
+	walk       blocktree.Walk // by slot of the feed, announced
+	candidates []candidate
 }
 
 func (s *scratch) back(pool *sync.Pool) {
