@@ -43,6 +43,11 @@ type holding struct {
 // book puts the request on the worker chosen, and on the one that computes the prompt for it, and remembers the prompt there.
 func (r *Router) book(c *Choice, s *scratch, ask *Ask) {
 	best := &c.all[c.order[0]]
+	if missing := float64(c.Blocks - best.held); r.picks == 0 {
+		r.missing = missing
+	} else {
+		r.missing += (missing - r.missing) / 16
+	}
 	b := &Booking{r: r, w: best.w, held: best.held, blocks: c.Blocks}
 	b.candidates = make([]holding, len(c.order))
 	for i, k := range c.order {
@@ -60,7 +65,6 @@ func (r *Router) book(c *Choice, s *scratch, ask *Ask) {
 		r.sessions.visit(r.clock, b.session, b.w)
 	}
 	b.count(load{}, load{})
-	r.missing += (float64(c.Blocks-best.held) - r.missing) / 16
 	c.Booking = b
 }
 
@@ -108,18 +112,16 @@ func whole(blocks, held int) load {
 	return load{prefill: blocks - held, decode: held, requests: 1, waiting: 1}
 }
 
-// count gives the workers the load that the booking is now, where it was another.
-func (b *Booking) count(was, before load) {
-	main, pre := b.load()
+// count gives the workers the load that the booking is now, in place of what it was there.
+func (b *Booking) count(was, before load) (main, pre load) {
+	main, pre = b.load()
 	if b.w != nil {
 		b.w.change(main, was)
 	}
 	if b.prefill != nil {
 		b.prefill.w.change(pre, before)
 	}
-	was.add(before)
-	main.add(pre)
-	b.r.pace.note(was, main)
+	return main, pre
 }
 
 // change lets f change the booking, takes the load that it was away, and adds what it is then.
@@ -135,15 +137,17 @@ func (b *Booking) change(f func()) {
 	w := b.w
 	was, before := b.load()
 	f()
+	here := was
 	if b.w != w {
+		here = load{}
 		if w != nil {
 			w.change(load{}, was)
 		}
-		if b.w != nil {
-			b.w.change(was, load{})
-		}
 	}
-	b.count(was, before)
+	main, pre := b.count(here, before)
+	was.add(before)
+	main.add(pre)
+	b.r.pace.note(was, main)
 	if b.decodes || b.done {
 		b.prefill = nil
 	}

@@ -42,7 +42,7 @@ const fresh = 5 * time.Second
 // A report counts all requests in the engine, and so this router's own once more. What is beyond those is others': of other doors,
 // or sent past all doors. Which of its own were in the engine when the report was made is not known to the second, so the most
 // that were booked at one time since the report before the last is taken off: others may be taken for too few for a moment
-// behind a peak, but no request counts twice.
+// behind a peak, but no request counts twice, unless its client left it and the engine has not heard yet.
 type heard struct {
 	Report
 	peak, before most // since the last report, and between it and the one before

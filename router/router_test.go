@@ -321,9 +321,13 @@ func TestTemperature(t *testing.T) {
 		}
 		p.Cleared(a) // forget that it was sent there
 	}
-	for _, odd := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
-		p.SetRouting(policy.Routing{OverlapWeight: odd, Temperature: odd, BlockBytes: 8})
-		if choice := p.pick(text(10, "p")); len(choice.Addrs) != 3 {
+	for i, odd := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
+		p.SetRouting(policy.Routing{
+			OverlapWeight: odd, MissWeight: odd, Temperature: odd, BlockBytes: 8, Tiers: policy.Tiers{Host: odd, Disk: odd, Shared: odd},
+			ActiveWeight: odd, CreditDecay: odd, AffinityWeight: odd, Busy: policy.Busy{DecodeShare: odd}, Split: policy.Split{CachedShare: odd},
+		})
+		p.Reported(a, 0, Report{At: p.now.Add(time.Duration(i) * time.Second), CacheUsed: odd, Running: math.MinInt, Waiting: -1})
+		if choice := p.pick(text(10, "p")); len(choice.Addrs) != 3 || strings.Contains(choice.Explain(), "NaN") {
 			t.Errorf("weight and temperature %g: %v", odd, choice.Addrs)
 		}
 	}

@@ -74,7 +74,7 @@ func (v *view) split(cs []candidate, elsewhere float64) {
 	for i := range cs {
 		c := &cs[i]
 		missing := v.blocks - c.held
-		c.split = c.w.role == RoleDecode && missing > 0 &&
+		c.split = c.w.role == RoleDecode &&
 			missing*v.how.BlockBytes >= v.how.Split.MinTokens*tokenBytes &&
 			float64(c.held) < float64(v.how.Split.CachedShare*float64(v.blocks))
 		if c.split {
