@@ -42,20 +42,20 @@ func readBody(raw []byte) (body, error) {
 
 // raw is the body in its one form: members sorted at every level, numbers as they were written.
 func (b body) raw() []byte {
-	loose, err := json.Marshal(b)
-	if err != nil {
-		return []byte("null") // not reached: what stands in it was read from JSON
-	}
-	var v any
-	d := json.NewDecoder(bytes.NewReader(loose))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return []byte("null")
+	all := make(map[string]any, len(b))
+	for name, raw := range b {
+		var v any
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.UseNumber()
+		if err := d.Decode(&v); err != nil {
+			return []byte("null") // not reached: what stands in it was read from JSON
+		}
+		all[name] = v
 	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	if err := e.Encode(all); err != nil {
 		return []byte("null")
 	}
 	return bytes.TrimSpace(out.Bytes())
@@ -142,11 +142,13 @@ func readThing(kind Kind, name string, raw []byte) (*thing, error) {
 			return nil, err
 		}
 	}
-	if t.message, err = policy.ParseEntry(resourceKinds[kind], b.without(endpointMembers).raw()); err != nil {
-		return nil, problemsOf(err)
-	}
 	t.raw = b.raw()
-	return t, nil
+	forPolicy := t.raw
+	if kind == KindEndpoint {
+		forPolicy = b.without(endpointMembers).raw()
+	}
+	t.message, err = policy.ParseEntry(resourceKinds[kind], forPolicy)
+	return t, problemsOf(err)
 }
 
 // without is the body without some members.

@@ -154,17 +154,24 @@ func (t *Tx) exec(query string, args ...any) error {
 	return err
 }
 
-// again is exec of a query that comes many times in a transaction.
-func (t *Tx) again(query string, args ...any) error {
-	s := t.statements[query]
-	if s == nil {
-		var err error
-		if s, err = t.tx.PrepareContext(t.ctx, t.bound(query)); err != nil {
-			return err
-		}
+// prepared is a query that comes many times in a transaction.
+func (t *Tx) prepared(query string) (*sql.Stmt, error) {
+	if s := t.statements[query]; s != nil {
+		return s, nil
+	}
+	s, err := t.tx.PrepareContext(t.ctx, t.bound(query))
+	if err == nil {
 		t.statements[query] = s
 	}
-	_, err := s.ExecContext(t.ctx, args...)
+	return s, err
+}
+
+// again is exec of a query that comes many times.
+func (t *Tx) again(query string, args ...any) error {
+	s, err := t.prepared(query)
+	if err == nil {
+		_, err = s.ExecContext(t.ctx, args...)
+	}
 	return err
 }
 

@@ -27,7 +27,11 @@ func scanVersion(scan func(...any) error) (v Version, err error) {
 
 // Current is a thing as it is; ok is false where it is not there.
 func (t *Tx) Current(kind, name string) (v Version, ok bool, err error) {
-	v, err = scanVersion(t.row(`SELECT `+versionColumns+` FROM versions WHERE kind = ? AND name = ? ORDER BY since DESC LIMIT 1`, kind, name).Scan)
+	s, err := t.prepared(`SELECT ` + versionColumns + ` FROM versions WHERE kind = ? AND name = ? ORDER BY since DESC LIMIT 1`)
+	if err != nil {
+		return v, false, err
+	}
+	v, err = scanVersion(s.QueryRowContext(t.ctx, kind, name).Scan)
 	ok, err = found(err)
 	return v, ok && v.Body != nil, err
 }
