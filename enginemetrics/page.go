@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync"
 )
 
 // MaxPage bounds a page, in bytes.
@@ -35,11 +36,16 @@ type Sample struct {
 // Label is a name and its value.
 type Label struct{ Name, Value string }
 
+var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, maxLine) }}
+
 // Read takes the samples of these names out of Prometheus text. An error says that the page broke off, is too large, or that a
 // line which was wanted cannot be read.
 func Read(r io.Reader, names Names) (Page, error) {
 	limited := &io.LimitedReader{R: r, N: MaxPage + 1}
-	lines := bufio.NewReaderSize(limited, maxLine)
+	lines := buffers.Get().(*bufio.Reader)
+	defer buffers.Put(lines)
+	lines.Reset(limited)
+	defer lines.Reset(nil)
 	page := Page{}
 	for {
 		line, err := lines.ReadSlice('\n')

@@ -42,6 +42,7 @@ type Source struct {
 	judged  [sha256.Size]byte  // the content that was taken or refused last
 	seen    [sha256.Size]byte  // by the last look
 	wanted  []scrape.Target    // what the last good file lists
+	refused bool               // the fleet took not all of these
 
 	mu     sync.Mutex
 	status Status
@@ -95,7 +96,7 @@ func (s *Source) look(ctx context.Context, first bool) {
 	s.seen = sum
 	switch {
 	case sum == s.judged:
-		if s.Status().Problem != "" {
+		if s.refused {
 			s.apply(ctx, s.wanted) // a name or an address may be free by now
 		}
 		return
@@ -109,6 +110,7 @@ func (s *Source) look(ctx context.Context, first bool) {
 	}
 	if err != nil {
 		s.Log.Warn("the workers stay as they were", "file", s.Path, "error", err)
+		s.refused = false
 		s.note(func(st *Status) { st.Problem = err.Error() })
 		return
 	}
@@ -161,6 +163,7 @@ func (s *Source) apply(ctx context.Context, list []scrape.Target) {
 // told notes which workers cannot join, if any: another has the name or the address.
 func (s *Source) told(problems []string) {
 	problem := strings.Join(problems, "; ")
+	s.refused = problem != ""
 	if problem != "" && problem != s.Status().Problem {
 		s.Log.Warn("workers of the file cannot join", "file", s.Path, "error", problem)
 	}

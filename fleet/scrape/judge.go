@@ -11,10 +11,10 @@ import (
 const (
 	// failAfter looks in a row without an answer, a worker that was ready has failed.
 	failAfter = 3
-	// slowest is the pace of a worker that does nothing, or has failed, in units.
-	slowest = 5
-	// perUnit is how many looks a unit there are at most, all workers together.
-	perUnit = 100
+	// slowest is the pace of a worker that does nothing, or has failed, in units: what it said last is not old yet then.
+	slowest = 4
+	// perUnit is how many looks a unit there are at most, all workers together: a tenth of a core.
+	perUnit = 300
 )
 
 // judge is what is believed of one worker. It is told each look, in order.
@@ -97,17 +97,19 @@ func (j *judge) answered(f found) {
 // pace is when to look again: each unit while it works, or does not answer and is not given up yet; ever more seldom while it
 // does nothing. The more workers there are, the slower. random is from 0 to 1: no two keep in step.
 func (j *judge) pace(unit time.Duration, workers int, random float64) time.Duration {
-	n := j.idle
-	if j.failed || j.starting {
-		n = j.fails
-	}
-	wait := float64(min(1<<min(n, 8), slowest))
-	if n == 0 || !j.failed && j.fails > 0 {
-		wait = 1
+	wait := 1.0
+	switch {
+	case j.failed || j.starting:
+		wait = slowing(j.fails)
+	case j.fails == 0:
+		wait = slowing(j.idle)
 	}
 	wait = max(wait, float64(workers)/perUnit)
-	return time.Duration(wait * (0.8 + 0.4*random) * float64(unit))
+	return time.Duration(wait * (0.75 + 0.25*random) * float64(unit))
 }
+
+// slowing doubles with each look.
+func slowing(n int) float64 { return float64(min(1<<min(n, 8), slowest)) }
 
 // spread is how long the first look waits: many workers are not all looked at in one moment.
 func spread(unit time.Duration, workers int, random float64) time.Duration {
