@@ -17,6 +17,20 @@ const (
 	objectiveHeaderAlias = "x-llm-d-inference-objective"
 )
 
+// targetHeaders tell a sidecar of the worker where else to send the request. Only a picker may say so; ours does not, so what a
+// client sends of them is taken away.
+var targetHeaders = []string{"x-prefiller-host-port", "x-data-parallel-host-port"}
+
+// forged are the headers that the request must lose.
+func (st *stream) forged() (names []string) {
+	for _, name := range targetHeaders {
+		if _, sent := st.headers[name]; sent {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // hint tells the router what a request says of itself by headers.
 func (st *stream) hint(ask *router.Ask) {
 	if id := st.headers[sessionHeader]; id != "" {

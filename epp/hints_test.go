@@ -83,3 +83,18 @@ func TestSessionsStay(t *testing.T) {
 		t.Errorf("sessions were at %v", places)
 	}
 }
+
+// TestTargetsOfClientsAreTakenAway: they would have a worker's sidecar ask an address that the client chose.
+func TestTargetsOfClientsAreTakenAway(t *testing.T) {
+	p, _ := pool(t, "10.0.0.1:1")
+	for fields, want := range map[string]string{
+		"":                               "",
+		"x-prefiller-host-port=10.9.9.9": "x-prefiller-host-port",
+		"x-prefiller-host-port=a x-data-parallel-host-port=b x-slo-ttft-ms=9": "x-prefiller-host-port x-data-parallel-host-port",
+	} {
+		out := say(opened(t, p), bringing(strings.Fields(fields)...))
+		if got := strings.Join(out[0].GetRequestHeaders().GetResponse().GetHeaderMutation().GetRemoveHeaders(), " "); got != want {
+			t.Errorf("%s: taken away are %q", fields, got)
+		}
+	}
+}

@@ -70,7 +70,7 @@ func (st *stream) take(req *extprocv3.ProcessingRequest) []*extprocv3.Processing
 // keptHeaders are those of a request that matter here.
 var keptHeaders = map[string]bool{
 	":path": true, "content-encoding": true, envoy.RequestIDHeader: true, envoy.EndpointHeader: true,
-	sessionHeader: true, objectiveHeader: true, objectiveHeaderAlias: true,
+	sessionHeader: true, objectiveHeader: true, objectiveHeaderAlias: true, targetHeaders[0]: true, targetHeaders[1]: true,
 }
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) []*extprocv3.ProcessingResponse {
@@ -159,7 +159,7 @@ func (st *stream) pick(with func(chosen) []*extprocv3.ProcessingResponse) []*ext
 	if f == nil || !f.Book(st.headers[envoy.RequestIDHeader], choice.Booking) {
 		st.booking = choice.Booking
 	}
-	return with(chosen{addrs: choice.Addrs, retries: f != nil})
+	return with(chosen{addrs: choice.Addrs, retries: f != nil, forged: st.forged()})
 }
 
 // refusal is 429 for what is shed because all are busy, 503 for all else.

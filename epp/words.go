@@ -46,7 +46,8 @@ func subset(md *corev3.Metadata) []string {
 // header and in dynamic metadata, the same words.
 type chosen struct {
 	addrs   []string
-	retries bool // Envoy is to be told to try no more workers than are named
+	retries bool     // Envoy is to be told to try no more workers than are named
+	forged  []string // headers that the request must lose
 }
 
 func (c chosen) list() string { return strings.Join(c.addrs, ",") }
@@ -69,7 +70,7 @@ func (c chosen) mutation() *extprocv3.CommonResponse {
 	if c.retries {
 		set = append(set, rawHeader(envoy.MaxRetriesHeader, strconv.Itoa(len(c.addrs)-1)))
 	}
-	return &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: set}}
+	return &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: set, RemoveHeaders: c.forged}}
 }
 
 func (c chosen) named(r *extprocv3.ProcessingResponse) *extprocv3.ProcessingResponse {
