@@ -54,6 +54,15 @@ func list(addrs ...string) *structpb.Value {
 
 func text(s string) *structpb.Value { return structpb.NewStringValue(s) }
 
+// encoded is a subset as the gateway reads it from a header.
+func encoded(subset *structpb.Value) string {
+	wire, err := proto.Marshal(subset)
+	if err != nil {
+		panic(err) // a value that has no wire form cannot be made
+	}
+	return base64.StdEncoding.EncodeToString(wire)
+}
+
 func transport(t *testing.T, http2 bool) *http.Transport {
 	tr := &http.Transport{Protocols: new(http.Protocols), DisableCompression: true}
 	tr.Protocols.SetHTTP1(!http2)
@@ -81,11 +90,7 @@ func (c call) begin(ctx context.Context, t *testing.T) *http.Response {
 		req.Header[name] = values
 	}
 	if c.subset != nil {
-		wire, err := proto.Marshal(c.subset)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("X-Test-Subset", base64.StdEncoding.EncodeToString(wire))
+		req.Header.Set("X-Test-Subset", encoded(c.subset))
 	}
 	req.Trailer = c.trailer
 	resp, err := transport(t, c.http2).RoundTrip(req)

@@ -94,7 +94,7 @@ func TestApplicationProtocol(t *testing.T) {
 // TestWeightsBetweenTwoPools: the route shares requests out, and each pool's own picker chooses among its own workers.
 func TestWeightsBetweenTwoPools(t *testing.T) {
 	if lab.pickers.first == "" || lab.pickers.second == "" {
-		t.Skipf("needs a picker for each of two pools: %s and %s", pickerAddrOne, pickerAddrTwo)
+		t.Skipf("needs a picker for each of two pools: %s and %s", pickerAddrFirst, pickerAddrSecond)
 	}
 	const requests = 300
 	first, second := 0, 0

@@ -1,109 +1,162 @@
 package epp
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
-	"net"
+	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-
-	"github.com/spokegate/spokegate/epp"
-	"github.com/spokegate/spokegate/fleet"
-	"github.com/spokegate/spokegate/identity"
-	"github.com/spokegate/spokegate/policy"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Environment that names pickers other than ours.
+// Environment that names pickers other than ours (docs/epp.md).
 const (
-	pickerAddr    = "PICKER_ADDR"     // of all workers
-	pickerAddrOne = "PICKER_ADDR_ONE" // of one and two
-	pickerAddrTwo = "PICKER_ADDR_TWO" // of three and six
+	pickerAddr       = "PICKER_ADDR"        // of all workers
+	pickerAddrFirst  = "PICKER_ADDR_FIRST"  // of 127.0.0.11 and .12, at the first port
+	pickerAddrSecond = "PICKER_ADDR_SECOND" // of 127.0.0.13 and ::1
 )
 
 // pickers are of three pools: all workers, and two that share the workers between them.
 type pickers struct {
-	main, first, second string                // addresses; first and second are empty where there is no picker of theirs
-	loads               func(addr string) int // requests that main believes a worker to have; nil: it does not tell
-	closers             []func()
+	main, first, second string // addresses; first and second are empty where there is no picker of theirs
+	ours                []*picker
+}
+
+// picker is one `spokegate epp`.
+type picker struct {
+	addr, ops string
+	cmd       *exec.Cmd
+	exited    chan error
+	out       bytes.Buffer
 }
 
 func startPickers(dir string, ws *workers) (*pickers, error) {
 	if other := os.Getenv(pickerAddr); other != "" {
-		return &pickers{main: other, first: os.Getenv(pickerAddrOne), second: os.Getenv(pickerAddrTwo)}, nil
+		return &pickers{main: other, first: os.Getenv(pickerAddrFirst), second: os.Getenv(pickerAddrSecond)}, nil
+	}
+	binary, err := build()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(6, "127.0.0.1")
+	if err != nil {
+		return nil, err
 	}
 	ps := &pickers{}
-	for _, p := range []struct {
-		addr *string
-		pool []*worker
-	}{{&ps.main, ws.all()}, {&ps.first, []*worker{ws.one, ws.two}}, {&ps.second, []*worker{ws.three, ws.six}}} {
-		var loads func(string) int
-		var err error
-		if *p.addr, loads, err = ps.start(p.pool); err != nil {
-			return nil, err
+	for i, pool := range [][]*worker{ws.all(), {ws.one, ws.two}, {ws.three, ws.six}} {
+		p, err := startPicker(dir, binary, ports[2*i], ports[2*i+1], pool)
+		if err != nil {
+			return nil, errors.Join(err, ps.stop())
 		}
-		if ps.loads == nil {
-			ps.loads = loads
-		}
+		ps.ours = append(ps.ours, p)
 	}
+	ps.main, ps.first, ps.second = ps.ours[0].addr, ps.ours[1].addr, ps.ours[2].addr
 	return ps, nil
 }
 
-func (ps *pickers) start(pool []*worker) (string, func(string) int, error) {
-	f := fleet.NewUnacknowledged()
-	for i, w := range pool {
-		if _, err := f.Join(fleet.Worker{Name: fmt.Sprint("w", i), Endpoint: "pool", Addr: w.addr, State: fleet.Ready}); err != nil {
-			return "", nil, err
-		}
-	}
-	_, h := identity.NewKey()
-	set, err := policy.Parse("p", []byte("models: [{name: m, endpoint: pool}]\nendpoints: [{name: pool}]\nteams: [{name: t, models: [\"*\"]}]\nkeys: [{id: k, team: t, sha256: \""+h.String()+"\"}]\n"))
+// build makes what `make build` makes, which costs nothing where that is there.
+func build() (string, error) {
+	binary, err := filepath.Abs("../../bin/spokegate")
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
-	snap, err := policy.Compile(set, time.Now())
-	if err != nil {
-		return "", nil, err
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "../../cmd/spokegate")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	current := &policy.Current{}
-	current.Store(snap)
-	reg := prometheus.NewRegistry()
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
-	h2 := epp.NewHealth()
-	h2.SetReady(true)
-	h2.Register(g)
-	extprocv3.RegisterExternalProcessorServer(g, &epp.Server{Picker: epp.New(epp.Config{Fleet: f, Policy: current, Registerer: reg}), Endpoint: "pool", BodyLimit: 32 << 20, Now: time.Now})
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	go func() { _ = g.Serve(lis) }()
-	ps.closers = append(ps.closers, g.Stop)
-	return lis.Addr().String(), func(addr string) int {
-		all, _ := reg.Gather()
-		for _, m := range all {
-			if m.GetName() != "spokegate_picker_worker_load" {
-				continue
-			}
-			for _, v := range m.GetMetric() {
-				labels := map[string]string{}
-				for _, l := range v.GetLabel() {
-					labels[l.GetName()] = l.GetValue()
-				}
-				if labels["worker"] == addr && labels["kind"] == "requests" {
-					return int(v.GetGauge().GetValue())
-				}
-			}
-		}
-		return -1
-	}, nil
+	return binary, nil
 }
 
-func (ps *pickers) stop() error {
-	for _, c := range ps.closers {
-		c()
+func startPicker(dir, binary string, port, ops int, pool []*worker) (*picker, error) {
+	var list strings.Builder
+	list.WriteString("workers:\n")
+	for i, w := range pool {
+		fmt.Fprintf(&list, "  - {name: w%d, address: %q}\n", i, w.addr)
 	}
-	return nil
+	file := filepath.Join(dir, fmt.Sprintf("workers-%d.yaml", port))
+	if err := os.WriteFile(file, []byte(list.String()), 0o600); err != nil {
+		return nil, err
+	}
+	p := &picker{addr: "127.0.0.1:" + strconv.Itoa(port), ops: "127.0.0.1:" + strconv.Itoa(ops), exited: make(chan error, 1)}
+	p.cmd = exec.Command(binary, "epp", "-endpoint", "pool", "-workers", file, "-listen", p.addr, "-health-listen", "", "-ops", p.ops, "-drain-delay", "0s", "-drain", "1s")
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	if err := start(p.cmd, p.exited); err != nil {
+		return nil, err
+	}
+	return p, p.await()
+}
+
+// await waits until it says by gRPC health that it may be asked.
+func (p *picker) await() error {
+	conn, err := grpc.NewClient(p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		r, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "readiness"}, grpc.WaitForReady(true))
+		cancel()
+		if err == nil && r.GetStatus() == healthv1.HealthCheckResponse_SERVING {
+			return nil
+		}
+		select {
+		case err := <-p.exited:
+			return fmt.Errorf("`spokegate epp` ended: %v\n%s", err, p.out.String())
+		default:
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("`spokegate epp` is not ready in time: %v", err)
+		}
+	}
+}
+
+// tell says whether the picker of all workers tells what it believes of their load.
+func (ps *pickers) tell() bool { return len(ps.ours) > 0 }
+
+// load is how many requests it believes a worker to have; -1: it does not know the worker.
+func (ps *pickers) load(addr string) int {
+	resp, err := http.Get("http://" + ps.ours[0].ops + "/metrics")
+	if err != nil {
+		return -1
+	}
+	defer resp.Body.Close()
+	n := -1
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		l := lines.Text()
+		if strings.HasPrefix(l, "spokegate_picker_worker_load{") && strings.Contains(l, `worker="`+addr+`"`) && strings.Contains(l, `kind="requests"`) {
+			v, _ := strconv.Atoi(l[strings.LastIndexByte(l, ' ')+1:])
+			n = max(n, 0) + v
+		}
+	}
+	return n
+}
+
+func (ps *pickers) stop() (err error) {
+	for _, p := range ps.ours {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	for _, p := range ps.ours {
+		select {
+		case ended := <-p.exited:
+			if ended != nil || strings.Contains(p.out.String(), "DATA RACE") {
+				err = errors.Join(err, fmt.Errorf("`spokegate epp` ended: %v\n%s", ended, p.out.String()))
+			}
+		case <-time.After(patience):
+			_ = p.cmd.Process.Kill()
+			err = errors.Join(err, errors.New("`spokegate epp` does not end on SIGTERM"))
+		}
+	}
+	return err
 }

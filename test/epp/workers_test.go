@@ -91,15 +91,18 @@ func (w *worker) close() {
 	_ = w.server.Close()
 }
 
-// dies for the rest of a test: who connects is refused.
-func (w *worker) dies(t *testing.T) {
+// dies until it is revived, which waits until the picker knows: who connects is refused.
+func (w *worker) dies(t *testing.T) (revive func()) {
 	t.Helper()
 	w.close()
-	t.Cleanup(func() {
+	return func() {
 		if err := w.open(); err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
-	})
+		until(t, "the worker that lives again is picked", func() bool {
+			return call{subset: list(w.addr), method: "GET"}.do(t).status == http.StatusOK
+		})
+	}
 }
 
 // received is what a worker tells of a request.
