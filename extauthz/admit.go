@@ -88,6 +88,9 @@ func (s *Server) admit(ctx context.Context, q question) answer {
 	return s.open(ctx, q, c, req)
 }
 
+// closedRetry is when a client may ask again at a door that admits nobody.
+const closedRetry = 10 * time.Second
+
 // identify finds out who calls what. The key comes first: without one, nothing is told about paths.
 func (s *Server) identify(q question) (caller, *openai.Error) {
 	op, arg, wrongPath := openai.Route(q.method, q.path())
@@ -97,6 +100,11 @@ func (s *Server) identify(q question) (caller, *openai.Error) {
 		return c, openai.Unavailable("the door has no policy yet", time.Second)
 	case q.id == "":
 		return c, openai.Unavailable("the request has no id of Envoy's", time.Second)
+	}
+	if s.Closed != nil {
+		if why := s.Closed(); why != "" {
+			return c, openai.Unavailable(why, closedRetry)
+		}
 	}
 	now := s.Now()
 	if c.key, c.reason, c.wrong = s.prove(c.snap, q, now); c.reason != "" {

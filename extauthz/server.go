@@ -48,6 +48,8 @@ type Config struct {
 	Issuers Issuers
 	// Refusals journals what is refused; nil: nobody does.
 	Refusals Refusals
+	// Closed says why nobody is admitted just now, in a sentence for clients; "": all is well. Nil: it always is.
+	Closed func() string
 	// BodyLimit in bytes, so that a body that Envoy would refuse is refused on its content-length. It holds for a body that
 	// arrives encoded, and again for what it decodes to.
 	BodyLimit  int64

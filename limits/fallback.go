@@ -217,6 +217,9 @@ func (f *Fallback) Status() string {
 	return fmt.Sprintf("shared store, %d doors", doors)
 }
 
+// Away says that the shared store is, so that this door counts by itself.
+func (f *Fallback) Away() bool { return f.outage.Load().away() }
+
 // Close ends the background work and closes the primary.
 func (f *Fallback) Close(ctx context.Context) error {
 	f.stop()

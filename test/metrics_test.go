@@ -17,8 +17,8 @@ import (
 type catalogued struct {
 	kind   string
 	labels []string
-	at     string // door, worker, both, ledger, epp
-	when   string // always, happened, redis, kafka
+	at     string // door, worker, both, ledger, epp, hub
+	when   string // always, happened, redis, kafka, hub
 }
 
 var inCode = regexp.MustCompile("`([a-z_]+)`")
@@ -44,7 +44,7 @@ func catalogue(t *testing.T) map[string]catalogued {
 			c.labels = append(c.labels, l[1])
 		}
 		slices.Sort(c.labels)
-		if !slices.Contains([]string{"door", "worker", "both", "ledger", "epp"}, c.at) || !slices.Contains([]string{"always", "happened", "redis", "kafka"}, c.when) {
+		if !slices.Contains([]string{"door", "worker", "both", "ledger", "epp", "hub"}, c.at) || !slices.Contains([]string{"always", "happened", "redis", "kafka", "hub"}, c.when) {
 			t.Errorf("%s: at %q, when %q", name, c.at, c.when)
 		}
 		out[name] = c

@@ -71,3 +71,10 @@ func (a *Agent) revoke(list []policy.Revocation) {
 		a.current.Store(a.compiled.Revoke(list))
 	}
 }
+
+// Revoked are the keys that this spoke has revoked by itself. The list must not be changed.
+func (a *Agent) Revoked() []policy.Revocation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.revoked
+}

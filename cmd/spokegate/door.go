@@ -20,6 +20,7 @@ type doorFlags struct {
 	name, spoke  string
 	dir          string // last-good policy and spool
 	policy       string
+	hubFlags     hubFlags
 	fleetFlags   fleetFlags
 	ops          string
 	picker       string
@@ -36,6 +37,7 @@ func (d *doorFlags) register(f *flag.FlagSet) {
 	f.StringVar(&d.spoke, "spoke", "local", "the spoke's `name`")
 	f.StringVar(&d.dir, "dir", ".spokegate", "`folder` for the last good policy and the spool")
 	f.StringVar(&d.policy, "policy", "", "policy `file`; a change to it is taken up while running")
+	d.hubFlags.register(f)
 	d.fleetFlags.register(f)
 	f.StringVar(&d.ops, "ops", "127.0.0.1:10001", "`address` of /metrics, /healthz, /readyz and /fleet")
 	f.StringVar(&d.picker, "picker", pickerAdmission, "who names the worker: admission (in its answer), or ext_proc (a filter of its own, by the Endpoint Picker Protocol)")
@@ -79,6 +81,9 @@ func (d *doorFlags) complete() error {
 		return fmt.Errorf("-picker %q: want %s or %s", d.picker, pickerAdmission, pickerExtProc)
 	}
 	if err := d.fleetFlags.complete(run); err != nil {
+		return err
+	}
+	if err := d.hubFlags.complete(d.policy); err != nil {
 		return err
 	}
 	d.envoy.WorkerTLS, d.envoy.Spoke = d.fleetFlags.tls, d.spoke

@@ -10,11 +10,14 @@ import (
 	"github.com/spokegate/spokegate/identity/jwks"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/xds"
+	"github.com/spokegate/spokegate/xds/follow"
 )
 
 // health answers a door's /readyz: 200 when requests can be served. It asks for facts each time, and keeps none.
 type health struct {
 	agent     func() xds.Status
+	hub       *follow.Hub   // nil: none
+	tooOld    func() string // why nobody is admitted; "": the policy is not too old
 	policy    *policy.Current
 	connected func() bool // Envoy is on the line
 	fleet     *fleet.Fleet
@@ -39,6 +42,7 @@ func (h health) report() (r report) {
 	if st.RevokedErr != "" {
 		r.note("policy: %s", st.RevokedErr)
 	}
+	h.hubOf(&r)
 	h.issuersOf(&r)
 	if h.connected() {
 		r.say(true, "envoy: connected")

@@ -24,6 +24,7 @@ import (
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/xds"
+	"github.com/spokegate/spokegate/xds/follow"
 )
 
 // door is what one door process consists of, each part above those that it uses.
@@ -35,6 +36,7 @@ type door struct {
 
 	policy     *policy.Current
 	agent      *xds.Agent
+	hub        *follow.Hub // nil: the policy comes from a file
 	journal    *journal
 	rejections *rejections
 	limiter    counters
@@ -63,7 +65,7 @@ func serveDoor(ctx context.Context, flags doorFlags, token, secret string, log *
 
 	work, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
-		d.agent.Run, d.flights.Run, d.picker.Run, d.control.Run, d.issuerKeys.Run, d.followPolicy, d.rotateKeys, d.seed.run,
+		d.agent.Run, d.flights.Run, d.picker.Run, d.control.Run, d.issuerKeys.Run, d.followPolicy, d.followHub, d.rotateKeys, d.seed.run,
 		d.rejections.run, d.endFlightsOfDeadEnvoy, d.servers.run,
 	} {
 		work.Go(func() error { return part(ctx) })
@@ -86,8 +88,11 @@ func (d *door) build(ctx context.Context, token string) (err error) {
 		return err
 	}
 	d.policy = &policy.Current{}
-	d.agent = xds.NewAgent(filepath.Join(d.dir, "policy"), d.policy, xds.NewFile(d.doorFlags.policy, d.log),
-		xds.Options{Log: d.log, Registerer: d.registry})
+	source, err := d.source()
+	if err != nil {
+		return err
+	}
+	d.agent = xds.NewAgent(filepath.Join(d.dir, "policy"), d.policy, source, xds.Options{Log: d.log, Registerer: d.registry})
 	if err := d.agent.Start(ctx); err != nil {
 		return err
 	}
@@ -124,7 +129,7 @@ func (d *door) listen(token string) {
 	d.control.Register(g)
 	extproc.Register(g, extproc.NewMeter(d.flights, time.Now, d.registry, d.log), extproc.NewLog(d.flights, time.Now, d.log))
 	admission := extauthz.Config{Policy: d.policy, Issuers: d.issuers, Limiter: d.limiter, Flights: d.flights, Minter: d.minter,
-		Refusals: d.rejections, BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
+		Refusals: d.rejections, Closed: d.tooOld, BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
 	if d.doorFlags.picker == pickerAdmission {
 		admission.Picker = d.picker
 	} else {
@@ -135,7 +140,8 @@ func (d *door) listen(token string) {
 	workers := d.joining(token)
 	d.shims = workers.server(d.minter.Keys, d.envoy.Listen, d.envoy.Admin, d.ops)
 	d.servers.fleetSide(d.fleetFlags.listen, d.shims, workers.options()...)
-	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.fleetPage(), health{agent: d.agent.Status, policy: d.policy, connected: d.control.Connected,
+	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.pages(), health{agent: d.agent.Status, hub: d.hub, tooOld: d.tooOld,
+		policy: d.policy, connected: d.control.Connected,
 		fleet: d.fleet, issuers: d.issuerKeys.Status, indexes: d.picker.Indexes, counters: d.limiter.Status, journal: func(r *report) {
 			d.journal.note(r)
 			d.rejections.note(r)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
 	"github.com/spokegate/spokegate/usage"
 )
 
@@ -125,4 +127,15 @@ func (j *journal) note(r *report) {
 	} else {
 		r.note("kafka: %d records shipped, %d bytes wait", s.Shipped, s.LagBytes)
 	}
+}
+
+// tell is what a hub is told of the journal.
+func (j *journal) tell(name string) *hubv1.Spool {
+	s := j.spool.Stats()
+	out := &hubv1.Spool{Name: name, Lost: s.Lost, Problem: s.Err}
+	if j.forward != nil {
+		f := j.forward.Status()
+		out.Bytes, out.Problem = uint64(max(0, f.LagBytes)), cmp.Or(s.Err, f.Err)
+	}
+	return out
 }

@@ -1,0 +1,28 @@
+package extauthz
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// TestClosedDoorAdmitsNobody, on headers alone and with the body, and says why; it opens again by itself.
+func TestClosedDoorAdmitsNobody(t *testing.T) {
+	g := newGate(t)
+	why := "the door's policy is too old"
+	g.Closed = func() string { return why }
+	for name, ctx := range map[string]context.Context{"headers": head(), "body": context.Background()} {
+		resp, err := g.ask(t, ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		denial(t, resp, 503, "unavailable")
+		if body := resp.GetDeniedResponse().GetBody(); !strings.Contains(body, why) {
+			t.Errorf("%s: %s", name, body)
+		}
+	}
+	why = ""
+	if resp, err := g.ask(t, context.Background()); err != nil || resp.GetOkResponse() == nil {
+		t.Errorf("open again: %v %v", resp, err)
+	}
+}
