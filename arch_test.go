@@ -23,6 +23,7 @@ var layers = []string{
 	"worker/kv", // what an engine holds, from its events to pickers; knows no engine's process
 	"hub",       // what the policy is made of; hub/api speaks for it
 	"hub/store",
+	"hub/deploy", // YAML for clusters, from templates
 	"xds",
 	"envoy",
 	"flight",

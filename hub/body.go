@@ -89,7 +89,7 @@ type thing struct {
 	raw      []byte // nil: it is not there
 	message  proto.Message
 	endpoint *endpointPart
-	labels   map[string]string // of a spoke
+	spoke    *spokePart
 }
 
 func (t *thing) key() *policyv1.Key {
@@ -128,7 +128,7 @@ func readThing(kind Kind, name string, raw []byte) (*thing, error) {
 	}
 	t := &thing{body: b}
 	if kind == KindSpoke {
-		if t.labels, err = spokeLabels(name, b); err != nil {
+		if t.spoke, err = readSpoke(name, b); err != nil {
 			return nil, err
 		}
 		t.raw = b.raw()

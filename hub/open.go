@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spokegate/spokegate/hub/deploy"
 	"github.com/spokegate/spokegate/hub/store"
 	"github.com/spokegate/spokegate/policy"
 )
@@ -34,6 +35,8 @@ type Hub struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 
+	templates *deploy.Templates
+
 	mu    sync.Mutex // held by who makes the next state
 	state atomic.Pointer[state]
 
@@ -55,11 +58,15 @@ func Open(ctx context.Context, cfg Config) (*Hub, error) {
 	if cfg.Poll == 0 {
 		cfg.Poll = 250 * time.Millisecond
 	}
+	templates, err := deploy.Load(cfg.Templates)
+	if err != nil {
+		return nil, err
+	}
 	s, err := store.Open(ctx, cfg.Database)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, store: s, done: make(chan struct{}), cuts: map[string]spokeCut{}}
+	h := &Hub{cfg: cfg, store: s, done: make(chan struct{}), templates: templates, cuts: map[string]spokeCut{}}
 	err = s.View(ctx, func(tx *store.Tx) error {
 		r, err := tx.Head()
 		if err != nil {

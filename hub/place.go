@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spokegate/spokegate/hub/deploy"
 )
 
 // endpointMembers are those of an endpoint's body that a policy file does not have.
@@ -33,7 +35,7 @@ type endpointPart struct {
 	spoke      string
 	placement  Placement
 	placed     *Placed
-	deployment *Deployment
+	deployment *deploy.Deployment
 }
 
 // wants is what the endpoint needs, with what its deployment says.
@@ -44,7 +46,7 @@ func (e *endpointPart) wants() Placement {
 			w.GPU = d.GPU
 		}
 		if w.GPUs == 0 {
-			w.GPUs = d.Replicas * d.GPUs
+			w.GPUs = d.Count() * d.GPUs
 		}
 	}
 	return w
@@ -59,8 +61,12 @@ func readEndpointPart(name string, b body) (*endpointPart, error) {
 		}
 	}
 	if raw, has := b["deployment"]; has {
-		var err error
-		if e.deployment, err = readDeployment(raw); err != nil {
+		e.deployment = &deploy.Deployment{}
+		err := strictly(raw, e.deployment)
+		if err == nil {
+			err = e.deployment.Check()
+		}
+		if err != nil {
 			return nil, invalid(at+".deployment", "%v", err)
 		}
 	}
@@ -89,18 +95,32 @@ func strictly(raw json.RawMessage, into any) error {
 	return nil
 }
 
-// spokeLabels reads a spoke's body.
-func spokeLabels(name string, b body) (labels map[string]string, err error) {
+// spokePart is what is known of a spoke.
+type spokePart struct {
+	labels map[string]string
+	site   deploy.Site
+}
+
+// readSpoke reads a spoke's body.
+func readSpoke(name string, b body) (*spokePart, error) {
 	at := path(KindSpoke, name)
 	for member := range b {
-		if member != "name" && member != "labels" {
-			return nil, invalid(at+"."+member, "unknown key; known here are name, labels")
+		if member != "name" && member != "labels" && member != "deployment" {
+			return nil, invalid(fmt.Sprintf("%s.%.70q", at, member), "unknown key; known here are name, labels, deployment")
 		}
 	}
-	if err := strictly(b["labels"], &labels); err != nil {
+	s := &spokePart{}
+	if err := strictly(b["labels"], &s.labels); err != nil {
 		return nil, invalid(at+".labels", "%v", err)
 	}
-	return labels, badLabels(at+".labels", labels)
+	err := strictly(b["deployment"], &s.site)
+	if err == nil {
+		err = s.site.Check()
+	}
+	if err != nil {
+		return nil, invalid(at+".deployment", "%v", err)
+	}
+	return s, badLabels(at+".labels", s.labels)
 }
 
 // Bounds of labels, as keys have them.

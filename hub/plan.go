@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spokegate/spokegate/hub/store"
 )
@@ -74,6 +75,9 @@ func (w *work) planOne(c change) (p planned, err error) {
 	case KindKey:
 		err = w.keyRules(p)
 	case KindEndpoint:
+		if d := p.new.endpoint.deployment; d != nil && !slices.Contains(w.hub.templates.Stacks(), d.Stack) {
+			return p, invalid(path(p.kind, p.name)+".deployment.stack", "there is no stack %q; there are %s", d.Stack, strings.Join(w.hub.templates.Stacks(), ", "))
+		}
 		if !c.exact {
 			p.keepPlace()
 		}
@@ -187,7 +191,7 @@ func (w *work) candidates(list []planned) ([]*candidate, error) {
 		case p.kind == KindSpoke && p.new.raw == nil:
 			delete(spokes, p.name)
 		case p.kind == KindSpoke:
-			spokes[p.name] = p.new.labels
+			spokes[p.name] = p.new.spoke
 		case p.kind == KindEndpoint && p.new.raw == nil:
 			delete(endpoints, p.name)
 		case p.kind == KindEndpoint:
@@ -199,8 +203,8 @@ func (w *work) candidates(list []planned) ([]*candidate, error) {
 		return nil, err
 	}
 	byName := map[string]*candidate{}
-	for name, labels := range spokes {
-		byName[name] = &candidate{name: name, labels: labels, gpus: map[string]GPU{}, booked: map[string]int{}}
+	for name, s := range spokes {
+		byName[name] = &candidate{name: name, labels: s.labels, gpus: map[string]GPU{}, booked: map[string]int{}}
 		for _, g := range reports[name].GPUs {
 			byName[name].gpus[g.Type] = g
 		}

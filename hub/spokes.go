@@ -105,7 +105,7 @@ func (h *Hub) Spokes(ctx context.Context, who Actor) ([]SpokeStatus, error) {
 	}
 	var out []SpokeStatus
 	for _, name := range slices.Sorted(maps.Keys(st.spokes)) {
-		s := SpokeStatus{Name: name, Labels: st.spokes[name], Report: said[name], At: at[name]}
+		s := SpokeStatus{Name: name, Labels: st.spokes[name].labels, Report: said[name], At: at[name]}
 		for e, part := range st.layout.endpoints {
 			if part.spoke == name {
 				s.Endpoints = append(s.Endpoints, e)

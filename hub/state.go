@@ -24,7 +24,7 @@ type state struct {
 	cut    *policy.Cut // of all spokes together
 	snap   *policy.Snapshot
 	layout *layout
-	spokes map[string]map[string]string // labels, by name
+	spokes map[string]*spokePart
 
 	ownSpokes bool // spokes is a copy of this state's own; while it is made
 }
@@ -47,7 +47,7 @@ func empty(now time.Time) (*state, error) {
 	cut := policy.NewCut(&policyv1.Set{})
 	snap, err := policy.CompileCut(nil, cut, now)
 	return &state{
-		cut: cut, snap: snap, layout: &layout{map[string]*endpointPart{}, map[string]*policyv1.Model{}}, spokes: map[string]map[string]string{},
+		cut: cut, snap: snap, layout: &layout{map[string]*endpointPart{}, map[string]*policyv1.Model{}}, spokes: map[string]*spokePart{},
 	}, err
 }
 
@@ -103,7 +103,7 @@ func (s *state) setSpoke(before *state, c changed) {
 	if c.new.raw == nil {
 		delete(s.spokes, c.name)
 	} else {
-		s.spokes[c.name] = c.new.labels
+		s.spokes[c.name] = c.new.spoke
 	}
 }
 
