@@ -43,20 +43,20 @@ type holding struct {
 // book puts the request on the worker chosen, and on the one that computes the prompt for it, and remembers the prompt there.
 func (r *Router) book(c *Choice, s *scratch, ask *Ask) {
 	best := &c.all[c.order[0]]
-	if missing := float64(c.Blocks - best.held); r.picks == 0 {
+	if missing := float64(c.Blocks - int(best.held)); r.picks == 0 {
 		r.missing = missing
 	} else {
 		r.missing += (missing - r.missing) / 16
 	}
-	b := &Booking{r: r, w: best.w, held: best.held, blocks: c.Blocks}
+	b := &Booking{r: r, w: best.w, held: int(best.held), blocks: c.Blocks}
 	b.candidates = make([]holding, len(c.order))
 	for i, k := range c.order {
-		b.candidates[i] = holding{c.all[k].w.name, c.all[k].held}
+		b.candidates[i] = holding{c.all[k].w.name, int(c.all[k].held)}
 	}
 	b.sent, c.Waits = r.send(best, &s.prompt, ask.known())
 	if c.Prefill != "" {
 		k := &c.prefills[c.prefill]
-		b.prefill = &prefill{w: k.w, held: k.held}
+		b.prefill = &prefill{w: k.w, held: int(k.held)}
 		r.index.Overlap(r.clock, &s.prompt, s.held) // each Sent wants one before
 		b.prefill.sent, _ = r.send(k, &s.prompt, ask.known())
 	}
@@ -74,11 +74,11 @@ func (r *Router) send(k *candidate, p *Prompt, known bool) (wait *sent, waits bo
 	r.picks++
 	k.w.last = r.picks
 	ttl, slot := r.cfg.TTL, k.w.slot
-	if !known || k.feed == nil {
+	if !known || k.w.feed == nil {
 		r.index.Sent(r.clock, p, slot, ttl, false)
 		return nil, false
 	}
-	if !k.doubted {
+	if !k.w.feed.doubted {
 		ttl = min(ttl, burst)
 	}
 	waits = r.index.Waits(p, slot)

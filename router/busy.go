@@ -144,7 +144,9 @@ func (r *Router) busy(cs []candidate, how *policy.Routing, share float64) error 
 	}
 	soonest := math.Inf(1)
 	for i := range cs {
-		soonest = math.Min(soonest, r.pace.retry(cs[i].use, how, share, len(r.byName)))
+		w := cs[i].w
+		u := w.use(r.clock, how, w.others(r.clock, how.BlockBytes, r.missing))
+		soonest = math.Min(soonest, r.pace.retry(u, how, share, len(r.byName)))
 	}
 	e.RetryAfter = max(retryLeast, time.Duration(math.Ceil(math.Min(soonest, retryMost.Seconds())))*time.Second)
 	return e

@@ -46,7 +46,7 @@ func (c *Choice) rank(v *view, split bool) error {
 		v.s.candidates = make([]candidate, 0, n)
 	}
 	cs := v.see(v.s.candidates[:0], r.workers)
-	c.all, c.prefill = cs, -1
+	c.all, c.prefill, c.Best = cs, -1, v.best
 	if len(cs) == 0 {
 		return ErrNoneEligible
 	}
@@ -64,11 +64,11 @@ func (c *Choice) rank(v *view, split bool) error {
 	c.order = best(cs, r.cfg.Candidates, at)
 	c.Addrs, c.Ranks = make([]string, len(c.order)), make([]int, len(c.order))
 	for i, k := range c.order {
-		c.Addrs[i], c.Ranks[i] = cs[k].w.addr, cs[k].told
+		c.Addrs[i], c.Ranks[i] = cs[k].w.addr, cs[k].w.told()
 	}
 	if cs[at].split {
 		k := &c.prefills[c.prefill]
-		c.Prefill, c.PrefillRank = k.w.addr, k.told
+		c.Prefill, c.PrefillRank = k.w.addr, k.w.told()
 	}
 	return nil
 }
@@ -89,39 +89,33 @@ func first(cs []candidate, temperature float64, cfg Config) int {
 
 // tell fills in what is known of the worker chosen, before the request is booked there. known: all of the prompt's text is. What
 // an engine reports of a prompt that another has computed for it says nothing of what it announced.
-func (c *Choice) tell(known bool) {
+func (c *Choice) tell(v *view, known bool) {
 	best := &c.all[c.order[0]]
-	c.Overlap, c.Guessed = best.held, best.guessed
-	c.Announced, c.Doubted, c.Held = known && best.feed != nil && c.Prefill == "", best.doubted, best.announced
-	for i := range c.all {
-		if k := &c.all[i]; k.announced.Blocks > c.Best.Blocks {
-			c.Best = k.announced
-		}
+	c.Overlap, c.Guessed = int(best.held), int(best.guessed)
+	if feed := best.w.feed; feed != nil {
+		c.Announced, c.Doubted, c.Held = known && c.Prefill == "", feed.doubted, v.found(best.w).Held()
 	}
 }
 
 // keep makes the choice independent of the scratch that it was made in. Of many candidates only the cheapest are kept, to be
 // explained: a thousand are a quarter of a megabyte.
-func (c *Choice) keep(most int) {
+func (c *Choice) keep(v *view, most int) {
 	var chosen []int
 	if c.prefill >= 0 {
 		chosen = []int{c.prefill}
 	}
-	c.prefills, _, chosen = kept(c.prefills, chosen, most)
+	c.prefills, _, chosen = v.kept(c.prefills, chosen, most)
 	if c.prefill >= 0 {
 		c.prefill = chosen[0]
 	}
-	c.all, c.rest, c.order = kept(c.all, c.order, most)
+	c.all, c.rest, c.order = v.kept(c.all, c.order, most)
 }
 
 // explained candidates are kept of a pick.
 const explained = 16
 
 // kept copies the cheapest of some candidates, in their order, with those at the places named, wherever they are then.
-func kept(cs []candidate, named []int, most int) (some []candidate, rest int, at []int) {
-	if len(cs) <= most {
-		return slices.Clone(cs), 0, named
-	}
+func (v *view) kept(cs []candidate, named []int, most int) (some []candidate, rest int, at []int) {
 	places := cheapest(cs, most)
 	for _, k := range named {
 		if !slices.Contains(places, k) {
@@ -132,6 +126,7 @@ func kept(cs []candidate, named []int, most int) (some []candidate, rest int, at
 	some = make([]candidate, len(places))
 	for i, k := range places {
 		some[i] = cs[k]
+		some[i].why = v.why(&cs[k])
 	}
 	for _, k := range named {
 		i, _ := slices.BinarySearch(places, k)

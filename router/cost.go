@@ -34,23 +34,28 @@ func credit(how *policy.Routing, held, requests int) float64 {
 
 // candidate is a worker as one pick sees it.
 type candidate struct {
-	w      *worker
-	told   int  // its rank; -1: it has but one
-	held   int  // blocks of the prompt that it need not compute
-	load   load // before the pick, with others'
-	others load // of load
-	cost   float64
-	last   uint64 // the latest pick that chose it
-	use    use    // where there are thresholds
-	busy   threshold
-	split  bool // another is to compute the prompt
-	stays  bool // it served the session last
+	w       *worker
+	cost    float64
+	last    uint64 // the latest pick that chose it
+	load    load   // before the pick, with others'
+	held    int32  // blocks of the prompt that it need not compute
+	guessed int32  // of held
+	pooled  int32  // of held: credit for what is in the shared pool
+	busy    threshold
+	split   bool // another is to compute the prompt
+	stays   bool // it served the session last
 
-	guessed   int            // blocks, of held
-	pooled    int            // blocks, of held: credit for what is in the shared pool
-	feed      *Feed          // nil: what it holds is guessed
-	doubted   bool           // the feed
-	announced blocktree.Held // by the feed
+	why *why // nil: it is not kept
+}
+
+// why is the rest of what a candidate is explained by.
+type why struct {
+	rank      int  // -1: it has but one
+	others    load // of load
+	use       use
+	feed      bool // it announces what it holds
+	doubted   bool
+	announced blocktree.Held
 }
 
 // compare orders by whether they are busy, by cost, then requests, then who was picked longest ago.
@@ -93,9 +98,15 @@ func best(cs []candidate, n, first int) []int {
 	return order
 }
 
-// cheapest gives the places of the n first of cs in order.
+// cheapest gives the places of the n first of cs.
 func cheapest(cs []candidate, n int) []int {
-	order := make([]int, 0, n+1)
+	order := make([]int, 0, min(n, len(cs))+1)
+	if n >= len(cs) { // all of them, then; nobody needs their order
+		for i := range cs {
+			order = append(order, i)
+		}
+		return order
+	}
 	for i := range cs {
 		at := len(order)
 		for at > 0 && cs[i].compare(&cs[order[at-1]]) < 0 {

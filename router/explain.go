@@ -86,36 +86,36 @@ func (c *Choice) lines(b *strings.Builder, cs []candidate, chosen int) {
 func (c *Choice) line(b *strings.Builder, k *candidate) {
 	say := func(format string, args ...any) { fmt.Fprintf(b, format, args...) }
 	say("%s", k.w.addr)
-	if k.told >= 0 {
-		say(" rank %d", k.told)
+	if k.why.rank >= 0 {
+		say(" rank %d", k.why.rank)
 	}
 	say(": overlap %d", k.held)
 	if k.pooled > 0 {
 		say(" with %d by the shared pool", k.pooled)
 	}
-	credit := credit(c.how, k.held, k.load.requests)
+	credit := credit(c.how, int(k.held), k.load.requests)
 	if c.how.CreditDecay > 0 {
 		say(" counting %.6g", credit)
 	}
 	if k.split {
-		say(", missing %d, prefill %d", c.Blocks-k.held, k.load.prefill)
+		say(", missing %d, prefill %d", c.Blocks-int(k.held), k.load.prefill)
 	} else {
 		say(", prefill %.6g", float64(c.Blocks)-credit+float64(k.load.prefill))
 	}
 	say(", decode %d, requests %d, cost %.6g", k.load.decode, k.load.requests, k.cost)
-	if o := k.others; o != (load{}) {
+	if o := k.why.others; o != (load{}) {
 		say(", of that others' prefill %d, decode %d, requests %d", o.prefill, o.decode, o.requests)
 	}
-	if k.feed != nil {
-		say(", announced %d blocks of %d bytes", k.announced.Blocks, k.announced.Bytes)
-		if k.doubted {
+	if k.why.feed {
+		say(", announced %d blocks of %d bytes", k.why.announced.Blocks, k.why.announced.Bytes)
+		if k.why.doubted {
 			say(", not believed")
 		}
 	}
 	for _, s := range []struct {
 		is   bool
 		text string
-	}{{k.split, "prefill elsewhere"}, {k.stays, "the session was here last"}, {k.busy != notBusy, "busy: " + k.use.say(k.busy, c.how.Busy)}} {
+	}{{k.split, "prefill elsewhere"}, {k.stays, "the session was here last"}, {k.busy != notBusy, "busy: " + k.why.use.say(k.busy, c.how.Busy)}} {
 		if s.is {
 			say(", %s", s.text)
 		}

@@ -168,7 +168,7 @@ func (x *exact) find(w *blocktree.Walk, text []byte, root uint64) {
 
 // worth is what a worker's own holding saves, in blocks of a size: a block that is not on the device must be fetched before it is of
 // use.
-func worth(h blocktree.Held, how *policy.Routing) int {
+func worth(h *blocktree.Found, how *policy.Routing) int {
 	bytes := float64(h.In[blocktree.Device]) + float64(how.Tiers.Host*float64(h.In[blocktree.Host])) + float64(how.Tiers.Disk*float64(h.In[blocktree.Disk]))
 	return int(bytes) / how.BlockBytes
 }

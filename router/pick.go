@@ -84,16 +84,16 @@ func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, s *scratch,
 	}
 	err := c.rank(&v, ask.Split && len(r.prefills) > 0)
 	if err == nil {
-		c.tell(ask.known())
+		c.tell(&v, ask.known())
 	}
 	if book == nil {
-		c.keep(len(c.all) + len(c.prefills))
+		c.keep(&v, len(c.all)+len(c.prefills))
 		return c, err
 	}
 	if err == nil {
 		book(&c, s, &ask)
 	}
-	c.keep(explained)
+	c.keep(&v, explained)
 	return c, err
 }
 

@@ -14,48 +14,74 @@ type view struct {
 	only   *subset
 	share  float64 // of each busy threshold
 	stays  *worker // that served the session last; nil: not known, or of no account
+
+	best blocktree.Held // the most that one of those seen announced
 }
 
 // see appends those of some workers that are eligible, with what each would cost.
 func (v *view) see(cs []candidate, of []*worker) []candidate {
-	pool := v.s.walk.Of(blocktree.Pool).Bytes
+	pool := 0
+	if f := v.s.walk.Of(blocktree.Pool); f != nil {
+		pool = int(f.Bytes()) / v.how.BlockBytes
+	}
+	var best *blocktree.Found
 	thresholds := v.how.Busy != policy.Busy{}
 	for _, w := range of {
 		if !v.only.has(w.place) {
 			continue
 		}
-		cs = append(cs, candidate{w: w, told: w.told(), last: w.last, feed: w.feed, stays: v.stays == w})
+		cs = append(cs, candidate{w: w, last: w.last, stays: v.stays == w, load: w.load})
 		c := &cs[len(cs)-1]
-		c.others = w.others(v.r.clock, v.how.BlockBytes, v.r.missing)
-		c.load = w.load
-		c.load.add(c.others)
-		v.holds(c, pool)
-		if thresholds {
-			c.use = w.use(v.r.clock, v.how, c.others)
-			c.busy = c.use.beyond(v.how.Busy, v.share)
+		others := w.others(v.r.clock, v.how.BlockBytes, v.r.missing)
+		c.load.add(others)
+		found := v.found(w)
+		if found != nil && (best == nil || found.Blocks > best.Blocks) {
+			best = found
 		}
-		c.cost = cost(v.how, v.blocks, credit(v.how, c.held, c.load.requests), c.load) - v.affinity(c)
+		v.holds(c, found, pool)
+		if thresholds {
+			c.busy = w.use(v.r.clock, v.how, others).beyond(v.how.Busy, v.share)
+		}
+		c.cost = cost(v.how, v.blocks, credit(v.how, int(c.held), c.load.requests), c.load) - v.affinity(c)
+	}
+	if held := best.Held(); held.Blocks > v.best.Blocks {
+		v.best = held
 	}
 	return cs
 }
 
+// found is what a worker announced of the prompt; nil: nothing.
+func (v *view) found(w *worker) *blocktree.Found {
+	if w.feed == nil {
+		return nil
+	}
+	return v.s.walk.Of(w.feed.slot)
+}
+
+// why is the rest of what a candidate is explained by.
+func (v *view) why(c *candidate) *why {
+	w := c.w
+	y := &why{rank: w.told(), others: w.others(v.r.clock, v.how.BlockBytes, v.r.missing), announced: v.found(w).Held()}
+	y.use = w.use(v.r.clock, v.how, y.others)
+	if w.feed != nil {
+		y.feed, y.doubted = true, w.feed.doubted
+	}
+	return y
+}
+
 // holds says how much of the prompt a candidate need not compute: by what it announced, or was sent; and beyond that, as far as the
-// shared pool goes on, what that is worth.
-func (v *view) holds(c *candidate, pool int) {
-	c.guessed = min(int(v.s.held[c.w.slot]), v.blocks)
-	c.held = c.guessed
-	deep := c.guessed
-	if c.feed != nil {
-		c.announced, c.doubted = v.s.walk.Of(c.feed.slot), c.feed.doubted
-		if !c.doubted {
-			c.held = max(c.held, min(worth(c.announced, v.how), v.blocks))
-			deep = max(deep, c.announced.Bytes/v.how.BlockBytes)
-		}
+// shared pool goes on, which is so many blocks, what that is worth.
+func (v *view) holds(c *candidate, announced *blocktree.Found, pool int) {
+	guessed := min(int(v.s.held[c.w.slot]), v.blocks)
+	held, deep, pooled := guessed, guessed, 0
+	if announced != nil && !c.w.feed.doubted {
+		held = max(held, min(worth(announced, v.how), v.blocks))
+		deep = max(deep, int(announced.Bytes())/v.how.BlockBytes)
 	}
-	if more := pool/v.how.BlockBytes - deep; more > 0 {
-		c.pooled = min(int(v.how.Tiers.Shared*float64(more)), v.blocks-c.held)
-		c.held += c.pooled
+	if more := pool - deep; more > 0 {
+		pooled = min(int(v.how.Tiers.Shared*float64(more)), v.blocks-held)
 	}
+	c.guessed, c.pooled, c.held = int32(guessed), int32(pooled), int32(held+pooled)
 }
 
 // affinity is what a candidate is preferred by, in blocks. What staying is worth grows with the conversation, so it is a share of
@@ -73,7 +99,7 @@ func (v *view) affinity(c *candidate) float64 {
 func (v *view) split(cs []candidate, elsewhere float64) {
 	for i := range cs {
 		c := &cs[i]
-		missing := v.blocks - c.held
+		missing := v.blocks - int(c.held)
 		c.split = c.w.role == RoleDecode &&
 			missing*v.how.BlockBytes >= v.how.Split.MinTokens*tokenBytes &&
 			float64(c.held) < float64(v.how.Split.CachedShare*float64(v.blocks))

@@ -109,7 +109,7 @@ func TestAgainstTheDumbTree(t *testing.T) {
 func all(w *Walk, t *Tree, root uint64, prompt string) (found []Held) {
 	w.Find(t, root, []byte(prompt))
 	for worker := range t.slots {
-		if h := w.Of(worker); h.Blocks > 0 {
+		if h := w.Of(worker).Held(); h.Blocks > 0 {
 			found = append(found, h)
 		}
 	}

@@ -22,7 +22,7 @@ func chain(t *testing.T, tree *Tree, worker int, tier Tier, first uint32, texts 
 func held(tree *Tree, worker int, prompt string) Held {
 	var w Walk
 	w.Find(tree, 0, []byte(prompt))
-	return w.Of(worker)
+	return w.Of(worker).Held()
 }
 
 // TestABlockBehindAGap counts again when the gap is filled, and keeps its place until then.

@@ -15,22 +15,35 @@ type Walk struct {
 	tree   *Tree
 	prompt []byte
 	best   []uint32 // by worker: one more than its place in found
-	found  []path
-	ends   []uint32 // of the pieces of the present node: where they end in the prompt
-	paths  [][]path // by depth of nodes: those that hold all up to there
+	found  []Found
+	ends   []uint32  // of the pieces of the present node: where they end in the prompt
+	paths  [][]Found // by depth of nodes: those that hold all up to there
 }
 
-// path is a Held, smaller: where all workers hold the same system prompt there are as many of them as workers.
-type path struct {
-	worker, blocks uint32
-	in             [tiers]uint32
+// Found is a Held, smaller: where all workers hold the same system prompt there are as many of them as workers.
+type Found struct {
+	worker, Blocks uint32
+	In             [tiers]uint32 // bytes
 }
 
-func (p *path) bytes() (n uint32) {
-	for _, b := range p.in {
+// Bytes of all tiers.
+func (f *Found) Bytes() (n uint32) {
+	for _, b := range f.In {
 		n += b
 	}
 	return n
+}
+
+// Held is the same; of nil, nothing.
+func (f *Found) Held() Held {
+	if f == nil {
+		return Held{}
+	}
+	h := Held{Worker: int(f.worker), Blocks: int(f.Blocks), Bytes: int(f.Bytes())}
+	for tier, n := range f.In {
+		h.In[tier] = int(n)
+	}
+	return h
 }
 
 // Find looks for the workers that hold at least the first block of a prompt, each with the most that it holds. What it finds
@@ -47,18 +60,12 @@ func (w *Walk) Find(t *Tree, root uint64, prompt []byte) {
 	w.tree, w.prompt = nil, nil
 }
 
-// Of is what one worker holds, by the last Find.
-func (w *Walk) Of(worker int) Held {
-	h := Held{Worker: worker}
+// Of is what one worker holds, by the last Find; nil: nothing. It is valid until the next.
+func (w *Walk) Of(worker int) *Found {
 	if worker < len(w.best) && w.best[worker] != 0 {
-		f := &w.found[w.best[worker]-1]
-		h.Blocks = int(f.blocks)
-		for tier, n := range f.in {
-			h.In[tier] = int(n)
-			h.Bytes += int(n)
-		}
+		return &w.found[w.best[worker]-1]
 	}
-	return h
+	return nil
 }
 
 // Reset forgets the last Find.
@@ -69,7 +76,7 @@ func (w *Walk) Reset() {
 
 // children follows all children of a node that fit the prompt behind at. More than one does only where two sequences of
 // tokens are the same text.
-func (w *Walk) children(n uint32, level int, at uint32, above []path) {
+func (w *Walk) children(n uint32, level int, at uint32, above []Found) {
 	rest := w.prompt[at:]
 	for _, l := range w.tree.nodes[n].lengths {
 		if int(l.length) > len(rest) {
@@ -82,7 +89,7 @@ func (w *Walk) children(n uint32, level int, at uint32, above []path) {
 }
 
 // node follows a node whose first piece fits. above are those that hold all before it; at level 0 nobody needs to.
-func (w *Walk) node(id uint32, level int, at uint32, above []path) {
+func (w *Walk) node(id uint32, level int, at uint32, above []Found) {
 	n := &w.tree.nodes[id]
 	ends := w.match(n, at)
 	for len(w.paths) <= level {
@@ -95,7 +102,7 @@ func (w *Walk) node(id uint32, level int, at uint32, above []path) {
 		for of < len(holders) && holders[of].worker == worker {
 			of++
 		}
-		p := path{worker: worker}
+		p := Found{worker: worker}
 		if level > 0 {
 			for len(above) > 0 && above[0].worker < worker {
 				above = above[1:]
@@ -125,7 +132,7 @@ func (w *Walk) node(id uint32, level int, at uint32, above []path) {
 
 // add counts the leading pieces that a worker holds of a node, in whichever tier, and says how many. The tiers are sorted,
 // the best first.
-func (p *path) add(tiers []holder, ends []uint32, at uint32) int {
+func (p *Found) add(tiers []holder, ends []uint32, at uint32) int {
 	for i := range tiers {
 		if tiers[i].odd != nil {
 			return p.addOdd(tiers, ends, at)
@@ -134,30 +141,30 @@ func (p *path) add(tiers []holder, ends []uint32, at uint32) int {
 	n := 0
 	for i := range tiers {
 		if m := min(int(tiers[i].extent), len(ends)); m > n {
-			p.blocks += uint32(m - n)
-			p.in[tiers[i].tier] += ends[m-1] - at
+			p.Blocks += uint32(m - n)
+			p.In[tiers[i].tier] += ends[m-1] - at
 			n, at = m, ends[m-1]
 		}
 	}
 	return n
 }
 
-func (p *path) addOdd(tiers []holder, ends []uint32, at uint32) int {
+func (p *Found) addOdd(tiers []holder, ends []uint32, at uint32) int {
 	for n := range ends {
 		best := slices.IndexFunc(tiers, func(t holder) bool { return t.has(uint32(n)) })
 		if best < 0 {
 			return n
 		}
-		p.blocks++
-		p.in[tiers[best].tier] += ends[n] - at
+		p.Blocks++
+		p.In[tiers[best].tier] += ends[n] - at
 		at = ends[n]
 	}
 	return len(ends)
 }
 
 // note keeps the most that was found for a worker.
-func (w *Walk) note(p *path) {
-	if p.blocks == 0 {
+func (w *Walk) note(p *Found) {
+	if p.Blocks == 0 {
 		return
 	}
 	i := w.best[p.worker]
@@ -166,7 +173,7 @@ func (w *Walk) note(p *path) {
 		w.best[p.worker] = uint32(len(w.found))
 		return
 	}
-	if f := &w.found[i-1]; p.bytes() > f.bytes() || p.bytes() == f.bytes() && p.blocks > f.blocks {
+	if f := &w.found[i-1]; p.Bytes() > f.Bytes() || p.Bytes() == f.Bytes() && p.Blocks > f.Blocks {
 		*f = *p
 	}
 }
