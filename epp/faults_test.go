@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/spokegate/spokegate/fleet"
@@ -334,6 +336,9 @@ func TestSlowUploadsAreBoundedTogether(t *testing.T) {
 		if n := s.held.Load(); n != want {
 			t.Errorf("%d bytes are held, want %d", n, want)
 		}
+		if n := testutil.ToFloat64(p.metrics.reading); n != float64(want) {
+			t.Errorf("told are %v, want %d", n, want)
+		}
 	}
 	one, two, three := open(), open(), open()
 	say(one, reqBody(make([]byte, 600), false))
@@ -341,6 +346,9 @@ func TestSlowUploadsAreBoundedTogether(t *testing.T) {
 	held(1000)
 	if got := script(say(three, reqBody([]byte("x"), true))); got != "immediate 503 picker_overloaded\n" {
 		t.Errorf("beyond the bound: %s", got)
+	}
+	if n := testutil.ToFloat64(p.metrics.refused.WithLabelValues("held")); n != 1 {
+		t.Errorf("%v are told to be refused", n)
 	}
 	three.sent()
 	three.end()

@@ -18,6 +18,8 @@ type metrics struct {
 	texts   *prometheus.CounterVec
 	cached  *prometheus.CounterVec
 	seconds prometheus.Histogram
+	refused *prometheus.CounterVec // by a Server, before a pick
+	reading prometheus.Gauge       // bytes that it holds
 }
 
 var loadDesc = prometheus.NewDesc("spokegate_picker_worker_load",
@@ -64,6 +66,14 @@ func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
 			Name: "spokegate_pick_texts_total",
 			Help: "Requests by whether their text was rendered as the engine does, to be held against announced blocks: rendered; up to its first image, audio, video, or parts (other than text), or not at all; or why not: unknown (no worker announces), tokens, prompts, template, operation, busy.",
 		}, []string{"endpoint", "result"}),
+		refused: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_picker_refused_total",
+			Help: "Requests that were refused before a pick, in the Endpoint Picker Protocol, by reason: too_large, held (all together hold too much), trailers, mode (of the gateway's filter, unknown).",
+		}, []string{"reason"}),
+		reading: f.NewGauge(prometheus.GaugeOpts{
+			Name: "spokegate_picker_held_bytes",
+			Help: "Bytes of requests that are not whole yet or not given back, in the Endpoint Picker Protocol.",
+		}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "spokegate_pick_seconds",
 			Help:    "Time to pick, rendering apart.",

@@ -71,9 +71,16 @@ func (s *Server) Process(rpc extprocv3.ExternalProcessor_ProcessServer) error {
 
 // hold asks for room for more bytes of bodies.
 func (s *Server) hold(n int64) bool {
-	if s.held.Add(n) > s.HeldLimit && s.HeldLimit > 0 {
+	now := s.held.Add(n)
+	if s.HeldLimit > 0 && now > s.HeldLimit {
 		s.held.Add(-n)
 		return false
 	}
+	s.Picker.metrics.reading.Add(float64(n))
 	return true
+}
+
+func (s *Server) letGo(n int64) {
+	s.held.Add(-n)
+	s.Picker.metrics.reading.Sub(float64(n))
 }

@@ -83,7 +83,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) 
 	st.subset = subset(md)
 	switch {
 	case st.manner.requests == strange || st.manner.responses == strange:
-		return st.refuse(openai.Unavailable("the gateway hands over bodies in a way that the picker does not know", 0))
+		return st.turnAway("mode", openai.Unavailable("the gateway hands over bodies in a way that the picker does not know", 0))
 	case h.GetEndOfStream() || st.manner.requests == unseen:
 		return st.pick(func(c chosen) []*extprocv3.ProcessingResponse { return one(c.onHeaders()) })
 	case st.manner.requests == atOnce:
@@ -99,9 +99,9 @@ func (st *stream) requestBody(b *extprocv3.HttpBody) []*extprocv3.ProcessingResp
 	case st.picked:
 		return one(passRequestBody())
 	case int64(len(st.body)+len(b.GetBody())) > st.server.BodyLimit:
-		return st.refuse(openai.BodyTooLarge(st.server.BodyLimit))
+		return st.turnAway("too_large", openai.BodyTooLarge(st.server.BodyLimit))
 	case !st.server.hold(int64(len(b.GetBody()))):
-		return st.refuse(openai.Overloaded("too many requests are being read", time.Second))
+		return st.turnAway("held", openai.Overloaded("too many requests are being read", time.Second))
 	}
 	st.kept += int64(len(b.GetBody()))
 	if st.manner.requests == atOnce {
@@ -122,7 +122,7 @@ func (st *stream) requestTrailers() []*extprocv3.ProcessingResponse {
 	case st.picked:
 		return one(passRequestTrailers())
 	case st.server.RefuseTrailers:
-		return st.refuse(openai.InvalidBody("", "request trailers are not supported"))
+		return st.turnAway("trailers", openai.InvalidBody("", "request trailers are not supported"))
 	}
 	return st.pick(func(c chosen) []*extprocv3.ProcessingResponse {
 		if st.manner.requests == atOnce { // there was no body to put it on
@@ -136,6 +136,12 @@ func (st *stream) op() openai.Op {
 	path, _, _ := strings.Cut(st.headers[":path"], "?")
 	op, _, _ := openai.Route(http.MethodPost, path)
 	return op
+}
+
+// turnAway refuses what is not picked for.
+func (st *stream) turnAway(reason string, e *openai.Error) []*extprocv3.ProcessingResponse {
+	st.server.Picker.metrics.refused.WithLabelValues(reason).Inc()
+	return st.refuse(e)
 }
 
 // refuse ends the request here.
@@ -202,7 +208,7 @@ func (st *stream) sent() {
 }
 
 func (st *stream) drop() {
-	st.server.held.Add(-st.kept)
+	st.server.letGo(st.kept)
 	st.body, st.kept = nil, 0
 }
 
