@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/spokegate/spokegate/hub"
+	"github.com/spokegate/spokegate/hub/deploy"
 	"github.com/spokegate/spokegate/policy"
 )
 
@@ -21,14 +22,11 @@ func (o *document) bodySchemas() {
 	if members, is := endpoint["properties"].(map[string]any); is {
 		for name, t := range map[string]reflect.Type{
 			"spoke": reflect.TypeFor[string](), "placement": reflect.TypeFor[hub.Placement](),
-			"placed": reflect.TypeFor[hub.Placed](), "deployment": reflect.TypeFor[hub.Deployment](),
+			"placed": reflect.TypeFor[hub.Placed](), "deployment": reflect.TypeFor[deploy.Deployment](),
 		} {
 			members[name] = o.schemaOf(t)
 			members[name].(schema)["description"] = endpointMembers[name]
 		}
-	}
-	if d, is := o.schemas["Deployment"].(schema); is {
-		delete(d, "required") // some have defaults
 	}
 	o.schemas["Body"] = schema{"description": "With the members of a policy file."}
 	o.schemas[bodyName(hub.KindEndpoint)] = endpoint
@@ -37,7 +35,7 @@ func (o *document) bodySchemas() {
 	o.schemas[bodyName(hub.KindKey)] = items("keys")
 	o.schemas[bodyName(hub.KindIssuer)] = items("issuers")
 	o.schemas[bodyName(hub.KindPlatform)] = whole.Properties["platform"]
-	o.schemas[bodyName(hub.KindSpoke)] = spokeBody
+	o.schemas[bodyName(hub.KindSpoke)] = o.spokeBody()
 }
 
 // endpointMembers are what an endpoint has beyond the policy file.
@@ -48,7 +46,13 @@ var endpointMembers = map[string]string{
 	"deployment": "What the spoke runs for it: what the templates are filled with.",
 }
 
-var spokeBody = schema{"type": "object", "additionalProperties": false, "required": []string{"name"}, "properties": map[string]any{
-	"name":   schema{"type": "string", "description": "The spoke's name: that of its certificate."},
-	"labels": schema{"type": "object", "additionalProperties": schema{"type": "string"}, "description": "What placement looks at."},
-}}
+// spokeBody is that of a spoke, which a policy file does not have.
+func (o *document) spokeBody() schema {
+	site := o.schemaOf(reflect.TypeFor[deploy.Site]())
+	site["description"] = "What the templates of its deployments are filled with."
+	return schema{"type": "object", "additionalProperties": false, "required": []string{"name"}, "properties": map[string]any{
+		"name":       schema{"type": "string", "description": "The spoke's name: that of its certificate."},
+		"labels":     schema{"type": "object", "additionalProperties": schema{"type": "string"}, "description": "What placement looks at."},
+		"deployment": site,
+	}}
+}

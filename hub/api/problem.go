@@ -57,8 +57,9 @@ func newProblem(status int, detail string) *Problem {
 
 func badRequest(detail string) *Problem { return newProblem(http.StatusBadRequest, detail) }
 
-func notFound() *Problem {
-	return newProblem(http.StatusNotFound, "There is nothing here by this name that your token may see.")
+// notFound says it of a thing, and not whether it is there for others.
+func notFound(what string) *Problem {
+	return newProblem(http.StatusNotFound, what+": there is none that your token may see.")
 }
 
 // write sends the problem. No text of it repeats a key, wherever it came from.

@@ -27,7 +27,7 @@ func faultOf(p policy.Problem) Fault {
 func numberOf(c *call) (uint64, error) {
 	n, err := strconv.ParseUint(c.PathValue("number"), 10, 63)
 	if err != nil || n == 0 {
-		return 0, notFound()
+		return 0, notFound("revision " + c.PathValue("number"))
 	}
 	return n, nil
 }
@@ -82,7 +82,7 @@ func diffRevisions(s *Server, c *call) (answer, error) {
 	if text := c.query.Get("to"); text != "" {
 		from = to
 		if to, err = strconv.ParseUint(text, 10, 63); err != nil {
-			return answer{}, notFound()
+			return answer{}, notFound("revision " + text)
 		}
 	}
 	d, err := s.Hub.Diff(c.Context(), c.actor, from, to)

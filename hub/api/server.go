@@ -212,7 +212,7 @@ func (s *Server) problemOf(c *call, err error) *Problem {
 	case errors.As(err, &forbidden):
 		return newProblem(http.StatusForbidden, forbidden.Reason)
 	case errors.Is(err, hub.ErrNotFound):
-		return notFound()
+		return notFound(strings.TrimSuffix(err.Error(), ": "+hub.ErrNotFound.Error()))
 	case errors.Is(err, context.DeadlineExceeded):
 		s.Log.Error("a request of the API took too long", "request", c.id, "err", err)
 		return newProblem(http.StatusServiceUnavailable, "It took too long. Whether it was done, /v1/revisions tells.")
