@@ -56,6 +56,13 @@ func openPostgres(name string) (*Store, error) {
 	}
 	db.SetMaxOpenConns(10)
 	db.SetConnMaxIdleTime(5 * time.Minute)
+	shown := u.Query() // a password may stand there too
+	for name := range shown {
+		if strings.Contains(name, "password") {
+			shown.Del(name)
+		}
+	}
+	u.RawQuery = shown.Encode()
 	return &Store{true, db, db, u.Redacted()}, nil
 }
 
