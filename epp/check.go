@@ -44,7 +44,7 @@ type check struct {
 	void      uint64 // of those parted: it had announced nothing of the prompt
 	diverging bool
 
-	heard       int // blocks announced since the engine held nothing
+	heard       int // blocks that it has announced to hold
 	unheard     int // answers to long prompts while there were none
 	unheardFrom time.Time
 	silent      bool
@@ -120,21 +120,16 @@ func (c *check) why() string {
 	return "diverging: its engine reports other cached tokens than it announces"
 }
 
-// heard takes note of blocks that a worker announces, or with 0 that its engine holds none any more.
-func (cs *checks) heard(addr string, blocks int) {
+// heard takes note that a worker has announced something, and how many blocks it holds now.
+func (cs *checks) heard(addr string, held int) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c := cs.all[addr]
-	switch {
-	case c == nil:
+	if c == nil {
 		return
-	case blocks == 0:
-		c.heard = 0
-	default:
-		c.heard += blocks
 	}
 	was := c.doubted()
-	c.unheard, c.silent = 0, false
+	c.heard, c.unheard, c.silent = held, 0, false
 	if c.doubt(time.Now(), was) {
 		cs.believed(c)
 	}

@@ -163,7 +163,7 @@ func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (whole 
 			}
 			return exact
 		},
-		heard: func(blocks int) { f.p.checks.heard(f.worker.Addr, blocks) },
+		heard: func(held int) { f.p.checks.heard(f.worker.Addr, held) },
 	}
 	defer in.close()
 	for {

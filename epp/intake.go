@@ -16,7 +16,7 @@ var errAnew = errors.New("the announcement has a gap")
 type intake struct {
 	open    func(epoch string) *router.Feed
 	profile func(*workerv1.Profile) (exact bool)
-	heard   func(blocks int) // it announces; 0: it holds nothing any more
+	heard   func(held int) // it has announced something, and holds so many blocks now, each in each of its tiers
 
 	exact    bool         // what it announces can be held against prompts
 	feed     *router.Feed // nil: before the first snapshot, and while it is not exact
@@ -24,6 +24,7 @@ type intake struct {
 	sequence uint64
 	whole    bool    // the snapshot is complete
 	rank     *uint32 // of all blocks
+	held     int
 }
 
 // take takes one message in. After an error the intake is of no further use.
@@ -53,7 +54,7 @@ func (in *intake) snapshot(m *workerv1.FollowResponse, s *workerv1.Snapshot) err
 	switch {
 	case s.First:
 		in.close()
-		in.epoch, in.rank = m.Epoch, nil
+		in.epoch, in.rank, in.held = m.Epoch, nil, 0
 		if in.exact {
 			in.feed = in.open(m.Epoch)
 		}
@@ -90,10 +91,12 @@ func (in *intake) changes(all []*workerv1.Change) error {
 			stored = stored[:0]
 			if tier, ok := tierOf(c.Removed.Tier); ok {
 				in.feed.Removed(tier, uint32(c.Removed.Key))
+				in.held--
 			}
 		case *workerv1.Change_Cleared:
 			stored = stored[:0] // of the one rank that there is
 			in.feed.Cleared()
+			in.held = 0
 			in.heard(0)
 		}
 	}
@@ -101,8 +104,13 @@ func (in *intake) changes(all []*workerv1.Change) error {
 }
 
 func (in *intake) store(blocks []blocktree.Block) error {
+	for i := range blocks {
+		if blocks[i].Tier != blocktree.Nowhere {
+			in.held++
+		}
+	}
 	if len(blocks) > 0 {
-		in.heard(len(blocks))
+		in.heard(in.held)
 	}
 	if lost := in.feed.Stored(blocks); lost > 0 {
 		return fmt.Errorf("%w: %d of %d blocks have no place", errAnew, lost, len(blocks))
@@ -120,7 +128,7 @@ func (in *intake) close() {
 // errRanks: what one data-parallel rank holds is of no use to another, and which of them serves is the engine's choice.
 var errRanks = errors.New("its data-parallel ranks are not told apart yet")
 
-// add appends a block. Those of a pool that all workers share are left out: they do not tell workers apart.
+// add appends a block.
 func (in *intake) add(to *[]blocktree.Block, b *workerv1.Block) error {
 	if in.rank == nil {
 		in.rank = &b.Rank
@@ -144,6 +152,8 @@ func tierOf(t workerv1.Tier) (tier blocktree.Tier, ok bool) {
 		return blocktree.Host, true
 	case workerv1.Tier_TIER_DISK:
 		return blocktree.Disk, true
+	case workerv1.Tier_TIER_SHARED:
+		return blocktree.Shared, true
 	}
 	return 0, false
 }

@@ -64,21 +64,28 @@ func New(c Config) *Picker {
 func (p *Picker) Run(ctx context.Context) error {
 	var blocks followers
 	defer blocks.stop()
-	ticker := time.NewTicker(startup / 3)
-	defer ticker.Stop()
+	late, loads := time.NewTicker(startup/3), time.NewTicker(loadsEvery)
+	defer late.Stop()
+	defer loads.Stop()
+	renamed, changed := p.Policy.Changed(), p.Fleet.Changed()
+	p.follow()
+	blocks.set(ctx, p, p.Fleet.View().Workers)
 	for {
-		renamed, changed := p.Policy.Changed(), p.Fleet.Changed()
-		p.follow()
-		blocks.set(ctx, p, p.Fleet.View().Workers)
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-ticker.C:
+		case now := <-late.C:
 			p.texts.complainOfLate(now)
+			continue
+		case <-loads.C:
+			p.reportLoads()
 			continue
 		case <-renamed:
 		case <-changed:
 		}
+		renamed, changed = p.Policy.Changed(), p.Fleet.Changed()
+		p.follow()
+		blocks.set(ctx, p, p.Fleet.View().Workers)
 	}
 }
 
@@ -98,7 +105,7 @@ func (p *Picker) follow() {
 			r.SetRouting(e.Routing)
 			var ws []router.Worker
 			for _, w := range p.Fleet.Pickable(e.Name) {
-				ws = append(ws, router.Worker{Addr: w.Addr})
+				ws = append(ws, router.Worker{Addr: w.Addr, Blocks: int(w.Blocks), BlockTokens: int(w.BlockSize)})
 			}
 			r.SetWorkers(ws)
 		}
@@ -134,19 +141,39 @@ func (a ask) with(hints router.Ask) ask {
 	return a
 }
 
-// ask renders a request: by our own rules to guess by, and as the engine does where that is known.
+// Would is what Pick would answer now, and how the prompt's text was rendered for it: see the metric of texts. It books nothing,
+// counts nothing, and remembers nothing of the prompt.
+func (p *Picker) Would(ctx context.Context, now time.Time, endpoint string, hints router.Ask, req *openai.Request, body []byte) (c router.Choice, text string, err error) {
+	r := p.router(endpoint)
+	if r == nil {
+		return c, "", router.ErrNoWorker
+	}
+	b := buffers.Get().(*rendered)
+	defer buffers.Put(b)
+	q, text := p.read(ctx, b, endpoint, req, body)
+	c, err = r.Would(now, q.with(hints).Ask)
+	return c, text, err
+}
+
+// ask reads a request, and counts how that went.
 func (p *Picker) ask(ctx context.Context, b *rendered, endpoint string, req *openai.Request, body []byte) ask {
+	a, result := p.read(ctx, b, endpoint, req, body)
+	p.metrics.texts.WithLabelValues(endpoint, result).Inc()
+	return a
+}
+
+// read renders a request: by our own rules to guess by, and as the engine does where that is known.
+func (p *Picker) read(ctx context.Context, b *rendered, endpoint string, req *openai.Request, body []byte) (a ask, result string) {
 	b.prompt = prompt.Render(b.prompt[:0], req.Op, req, body)
 	said, result := p.texts.render(ctx, b.text[:0], endpoint, req, body)
-	p.metrics.texts.WithLabelValues(endpoint, result).Inc()
 	if said != nil {
 		b.text = said
 	}
-	a := ask{Ask: router.Ask{Prompt: b.prompt, Text: said, Begins: result != wholeText}, single: req.Choices() == 1}
+	a = ask{Ask: router.Ask{Prompt: b.prompt, Text: said, Begins: result != wholeText}, single: req.Choices() == 1}
 	if said != nil {
 		a.Root = p.root(endpoint, req.Model, text.Salt(req, body))
 	}
-	return a
+	return a, result
 }
 
 // root of a prompt: beside its text it shares blocks only with what has the same adapter and salt.

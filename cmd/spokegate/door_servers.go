@@ -51,8 +51,8 @@ func (s *servers) fleetSide(address string, j *join.Server, options ...grpc.Serv
 }
 
 // opsSide writes into a file where it listens, for commands on this machine.
-func (s *servers) opsSide(address, file string, reg *prometheus.Registry, fleet http.Handler, h health) {
-	ops := newOps(reg, h.report, page{"GET /fleet", fleet})
+func (s *servers) opsSide(address, file string, reg *prometheus.Registry, pages []page, h health) {
+	ops := newOps(reg, h.report, pages...)
 	serve := func(lis net.Listener) error {
 		if err := writeAddress(file, lis.Addr().String()); err != nil {
 			return err

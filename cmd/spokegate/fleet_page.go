@@ -57,6 +57,12 @@ type loadStatus struct {
 	Preemptions uint64  `json:"preemptions"`
 }
 
+// pages are those of a door for operators, beside what each role has.
+func (d *door) pages() []page {
+	picker := pickerPages{d.picker, d.policy, d.name, d.envoy.BodyLimit}
+	return append(picker.pages(), page{"GET /fleet", d.fleetPage()})
+}
+
 // fleetPage serves it as JSON.
 func (d *door) fleetPage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
