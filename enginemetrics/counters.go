@@ -90,6 +90,8 @@ type Counters struct {
 	BlockSize          uint32  // tokens; 0: it does not say
 	Blocks             uint64  // of all ranks' devices; 0: it does not say
 	Started            float64 // when its process did, in Unix seconds; 0: it does not say
+	// Ranks are the requests and the share of each data-parallel rank, in their order; nil: there is one, or they are not told apart.
+	Ranks []Counters
 }
 
 // Read takes what counts out of a page. Engines with several ranks or models have a line of each: they add up, but for shares,
@@ -113,8 +115,43 @@ func (f Families) Read(page Page) Counters {
 	if at := page[started]; len(at) > 0 && at[0].Value > 0 && !math.IsInf(at[0].Value, 0) {
 		c.Started = at[0].Value
 	}
+	c.Ranks = f.ranks(page)
 	return c
 }
+
+// ranks tells apart what has a label engine, as vLLM's samples have: the ranks' numbers, from 0 on.
+func (f Families) ranks(page Page) []Counters {
+	n := len(page[f.Running])
+	if n < 2 || n > maxRanks {
+		return nil
+	}
+	all := make([]Counters, n)
+	for _, s := range page[f.Running] {
+		rank, err := strconv.Atoi(s.Label("engine"))
+		if err != nil || rank < 0 || rank >= n || all[rank].Running != nil {
+			return nil // of several models, say
+		}
+		of := Page{}
+		for _, name := range []string{f.Running, f.Waiting, f.Cache} {
+			for _, o := range page[name] {
+				if o.Label("engine") == s.Label("engine") {
+					of[name] = append(of[name], o)
+				}
+			}
+		}
+		if len(of[f.Running]) > 1 {
+			return nil
+		}
+		all[rank] = Families{Running: f.Running, Waiting: f.Waiting, Cache: f.Cache}.Read(of)
+		if all[rank].Running == nil {
+			return nil
+		}
+	}
+	return all
+}
+
+// maxRanks bounds what is told apart.
+const maxRanks = 64
 
 // total adds samples up; nil where the page has none, or they make no number.
 func (p Page) total(name string) *int64 {

@@ -70,8 +70,28 @@ vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="50"} 1.0
 	if c.CachePermille() != 1000 || c.BlockSize != 16 || c.Blocks != 150 || c.Started != 0 {
 		t.Errorf("%+v", c)
 	}
+	if len(c.Ranks) != 2 || *c.Ranks[0].Running != 2 || c.Ranks[0].CachePermille() != 250 || *c.Ranks[1].Running != 3 || c.Ranks[1].Waiting != nil {
+		t.Errorf("ranks %+v", c.Ranks)
+	}
 	if c.Transfers != 4 || c.TransferTime != 7.2 || c.TransferBytes != 3.2e7 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// Ranks are told apart only where all of them have a number of their own.
+func TestRanksThatAreNone(t *testing.T) {
+	for _, page := range []string{
+		`vllm:num_requests_running{engine="0"} 2`,
+		"vllm:num_requests_running{engine=\"0\"} 2\nvllm:num_requests_running{engine=\"0\",model_name=\"b\"} 2",
+		"vllm:num_requests_running{engine=\"0\"} 2\nvllm:num_requests_running{engine=\"2\"} 2",
+		"vllm:num_requests_running{engine=\"0\"} 2\nvllm:num_requests_running{engine=\"-1\"} 2",
+		"vllm:num_requests_running{model_name=\"a\"} 2\nvllm:num_requests_running{model_name=\"b\"} 2",
+		"vllm:num_requests_running{engine=\"0\"} 2\nvllm:num_requests_running{engine=\"1\"} NaN",
+	} {
+		m, err := Read(strings.NewReader(page), Known)
+		if c := VLLM.Read(m); err != nil || c.Ranks != nil {
+			t.Errorf("%s: ranks %+v, %v", page, c.Ranks, err)
+		}
 	}
 }
 

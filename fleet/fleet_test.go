@@ -119,6 +119,8 @@ func TestJoinRefuses(t *testing.T) {
 		"multicast":         {func(w *Worker) { w.Addr = "224.0.0.1:80" }, ErrInvalid},
 		"zone":              {func(w *Worker) { w.Addr = "[fe80::1%eth0]:80" }, ErrInvalid},
 		"no endpoint":       {func(w *Worker) { w.Endpoint = "" }, ErrInvalid},
+		"role":              {func(w *Worker) { w.Role = "Prefill" }, ErrInvalid},
+		"too many ranks":    {func(w *Worker) { w.Ranks = MaxRanks + 1 }, ErrInvalid},
 		"blank in endpoint": {func(w *Worker) { w.Endpoint = "a b" }, ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {

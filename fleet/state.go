@@ -41,6 +41,9 @@ type Worker struct {
 	Blocks    uint64 // KV blocks of the device; 0: not known
 	State     State
 
+	Ranks uint32 // data-parallel ranks, each with as many blocks; 0 or 1: one
+	Role  string // RolePrefill, RoleDecode, or empty: it does both
+
 	BlocksAddr string    // ip:port where pickers follow its blocks; empty: it announces none
 	Version    string    // of the shim; empty: not told
 	ByURI      bool      // its certificate names it by a URI, and not by a DNS name
@@ -48,6 +51,15 @@ type Worker struct {
 
 	told *atomic.Pointer[Status]
 }
+
+// Roles of workers.
+const (
+	RolePrefill = "prefill" // computes prompts for others, and answers nobody
+	RoleDecode  = "decode"  // answers; others may compute its prompts
+)
+
+// MaxRanks bounds the data-parallel ranks of one worker.
+const MaxRanks = 1024
 
 // Status is what the worker said last: also of a worker in a view that is older. Zero: it has not said anything yet.
 func (w Worker) Status() Status {
@@ -65,6 +77,7 @@ type Status struct {
 	Running  uint32   // requests in the shim
 	Degraded []string // "CAUSE: DETAIL", each what makes it worse than it seems; nobody may change it
 	Load     *Load    // nil: the engine says nothing
+	Ranks    []Load   // of each data-parallel rank; empty: it has one, or does not tell them apart
 	At       time.Time
 }
 
@@ -97,8 +110,13 @@ func valid(w Worker) (Worker, error) {
 			return w, fmt.Errorf("%w: %s %q: want at most %d printable bytes without blanks", ErrInvalid, f.name, cut(f.value), maxField)
 		}
 	}
-	if w.Endpoint == "" {
+	switch {
+	case w.Endpoint == "":
 		return w, fmt.Errorf("%w: endpoint is empty", ErrInvalid)
+	case w.Role != "" && w.Role != RolePrefill && w.Role != RoleDecode:
+		return w, fmt.Errorf("%w: role %q: want %s, %s or none", ErrInvalid, cut(w.Role), RolePrefill, RoleDecode)
+	case w.Ranks > MaxRanks:
+		return w, fmt.Errorf("%w: %d data-parallel ranks: want at most %d", ErrInvalid, w.Ranks, MaxRanks)
 	}
 	var err error
 	if w.Addr, err = canonical(w.Addr); err == nil && w.BlocksAddr != "" {

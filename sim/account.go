@@ -10,14 +10,16 @@ import (
 
 // entry is the account of one request. The counters are written while others read.
 type entry struct {
-	id, path  string
-	model     string
-	stream    bool
-	started   time.Time
-	prompt    atomic.Int64
-	cached    atomic.Int64
-	generated atomic.Int64
-	end       atomic.Pointer[ending]
+	id, path    string
+	model       string
+	stream      bool
+	rank        int
+	started     time.Time
+	transferred atomic.Bool // another engine computed the prompt
+	prompt      atomic.Int64
+	cached      atomic.Int64
+	generated   atomic.Int64
+	end         atomic.Pointer[ending]
 }
 
 type ending struct {
@@ -32,6 +34,8 @@ type RequestAccount struct {
 	Path            string     `json:"path"`
 	Model           string     `json:"model"`
 	Stream          bool       `json:"stream"`
+	Rank            int        `json:"rank"`        // data-parallel
+	Transferred     bool       `json:"transferred"` // another engine computed the prompt
 	PromptTokens    int64      `json:"prompt_tokens"`
 	CachedTokens    int64      `json:"cached_tokens"`
 	GeneratedTokens int64      `json:"generated_tokens"`
@@ -44,7 +48,7 @@ type RequestAccount struct {
 
 func (e *entry) account() RequestAccount {
 	a := RequestAccount{
-		ID: e.id, Path: e.path, Model: e.model, Stream: e.stream, StartedAt: e.started, Running: true,
+		ID: e.id, Path: e.path, Model: e.model, Stream: e.stream, Rank: e.rank, Transferred: e.transferred.Load(), StartedAt: e.started, Running: true,
 		PromptTokens: e.prompt.Load(), CachedTokens: e.cached.Load(), GeneratedTokens: e.generated.Load(),
 	}
 	if end := e.end.Load(); end != nil {

@@ -30,6 +30,7 @@ type chatRequest struct {
 	ToolChoice    toolChoice      `json:"tool_choice"`
 	Format        *format         `json:"response_format"`
 	CacheSalt     string          `json:"cache_salt"`
+	Transfer      *transfer       `json:"kv_transfer_params"`
 }
 
 type usageObject struct {
@@ -87,6 +88,7 @@ type completionObject struct {
 	Fingerprint string       `json:"system_fingerprint"`
 	Choices     any          `json:"choices"`
 	Usage       *usageObject `json:"usage,omitempty"`
+	Transfer    *transfer    `json:"kv_transfer_params,omitempty"`
 }
 
 func (s *Sim) chat(w http.ResponseWriter, r *http.Request, e *entry, body []byte) error {
@@ -101,6 +103,7 @@ func (s *Sim) chat(w http.ResponseWriter, r *http.Request, e *entry, body []byte
 	if err != nil {
 		return err
 	}
+	e.moved(q.Transfer)
 	head := completionObject{ID: newID("chatcmpl-"), Object: "chat.completion", Created: time.Now().Unix(), Model: q.Model, Fingerprint: fingerprint}
 	if q.Stream {
 		head.Object = "chat.completion.chunk"
@@ -114,7 +117,7 @@ func (s *Sim) chat(w http.ResponseWriter, r *http.Request, e *entry, body []byte
 	for i := range j.answers {
 		choices[i] = chatChoice{Index: i, Message: chatAnswer(&j.answers[i], made[i]), Finish: j.answers[i].finish}
 	}
-	head.Choices, head.Usage = choices, j.usage().object()
+	head.Choices, head.Usage, head.Transfer = choices, j.usage().object(), q.Transfer.kept(j)
 	reply(w, http.StatusOK, head)
 	return nil
 }

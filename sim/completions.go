@@ -18,6 +18,7 @@ type completionsRequest struct {
 	N             *int            `json:"n"`
 	Stop          stringList      `json:"stop"`
 	CacheSalt     string          `json:"cache_salt"`
+	Transfer      *transfer       `json:"kv_transfer_params"`
 }
 
 type textChoice struct {
@@ -39,6 +40,7 @@ func (s *Sim) completions(w http.ResponseWriter, r *http.Request, e *entry, body
 	if err != nil {
 		return err
 	}
+	e.moved(q.Transfer)
 	head := completionObject{ID: newID("cmpl-"), Object: "text_completion", Created: time.Now().Unix(), Model: q.Model, Fingerprint: fingerprint}
 	if q.Stream {
 		return s.streamCompletion(w, r, j, head, q.StreamOptions, textDelta{})
@@ -51,7 +53,7 @@ func (s *Sim) completions(w http.ResponseWriter, r *http.Request, e *entry, body
 	for i, text := range made {
 		list[i] = textChoice{Index: i, Text: text, Finish: &j.answers[i].finish}
 	}
-	head.Choices, head.Usage = list, j.usage().object()
+	head.Choices, head.Usage, head.Transfer = list, j.usage().object(), q.Transfer.kept(j)
 	reply(w, http.StatusOK, head)
 	return nil
 }

@@ -25,12 +25,16 @@ type Config struct {
 	RatesFile string
 	// Rates; the zero value means DefaultRates.
 	Rates Rates
+	// Ranks are the data-parallel ranks, each with a block cache of its own, among which the header x-data-parallel-rank chooses;
+	// they share the rest. 0: one.
+	Ranks int
 	// KeepRequests bounds the account of ended requests, oldest out first. 0: 10,000.
 	KeepRequests int
 	// MaxBody bounds a request body in bytes. 0: 64 MiB.
 	MaxBody int64
 	// KVEvents is the ZeroMQ address where Run publishes what the block cache stores and evicts, and KVReplay where the past is
-	// asked for: tcp://HOST:PORT or ipc://PATH. Empty: nowhere.
+	// asked for: tcp://HOST:PORT or ipc://PATH. Empty: nowhere. The ranks from 1 on have addresses of their own, which end with
+	// _dp1 and so on.
 	KVEvents, KVReplay string
 	// Log; nil: slog.Default().
 	Log *slog.Logger
@@ -135,6 +139,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 		c.Rates = r
 	}
+	c.Ranks = max(c.Ranks, 1)
 	if c.KeepRequests == 0 {
 		c.KeepRequests = 10_000
 	}

@@ -69,7 +69,11 @@ func (s *Sim) prefill(ctx context.Context, j *job, prompt []byte, p *pacer) erro
 	tokens := tokensOf(len(prompt))
 	seq := j.sequence(prompt)
 	usable := min(int64(len(seq.chain)), max(tokens-1, 0)/BlockTokens)
-	cached := int64(s.cache.match(seq.chain[:usable])) * BlockTokens
+	cache := s.caches[j.entry.rank]
+	if j.entry.transferred.Load() {
+		cache.insert(seq)
+	}
+	cached := int64(cache.match(seq.chain[:usable])) * BlockTokens
 	j.entry.prompt.Add(tokens)
 	j.entry.cached.Add(cached)
 	s.metrics.prompt.Add(float64(tokens))
@@ -77,7 +81,7 @@ func (s *Sim) prefill(ctx context.Context, j *job, prompt []byte, p *pacer) erro
 	if err := p.after(ctx, s.clock.prefillTime(tokens-cached)); err != nil {
 		return err
 	}
-	s.cache.insert(seq)
+	cache.insert(seq)
 	return nil
 }
 
@@ -123,6 +127,6 @@ func step(j *job, made []int64, emit func(token) error) error {
 func (s *Sim) keep(j *job, made []int64) {
 	for i, n := range made {
 		prompt := j.prompts[i*len(j.prompts)/len(j.answers)]
-		s.cache.insert(j.sequence(append(prompt[:len(prompt):len(prompt)], j.answers[i].text(n)...)))
+		s.caches[j.entry.rank].insert(j.sequence(append(prompt[:len(prompt):len(prompt)], j.answers[i].text(n)...)))
 	}
 }

@@ -23,6 +23,7 @@ const keptBatches = 10_000
 // client of a simulator that serves several must keep them apart by itself.
 type kvEvents struct {
 	pub, router zmq4.Socket
+	rank        int
 	log         *slog.Logger
 
 	mu   sync.Mutex
@@ -56,9 +57,9 @@ type kvRemoved struct {
 }
 
 // newKVEvents binds both sockets. They close when ctx ends.
-func newKVEvents(ctx context.Context, events, replay string, log *slog.Logger) (*kvEvents, error) {
+func newKVEvents(ctx context.Context, events, replay string, rank int, log *slog.Logger) (*kvEvents, error) {
 	quiet := zmq4.WithLogger(slog.NewLogLogger(log.Handler(), slog.LevelDebug))
-	k := &kvEvents{pub: zmq4.NewPub(ctx, quiet), router: zmq4.NewRouter(ctx, quiet), log: log}
+	k := &kvEvents{pub: zmq4.NewPub(ctx, quiet), router: zmq4.NewRouter(ctx, quiet), rank: rank, log: log}
 	for _, s := range []struct {
 		socket   zmq4.Socket
 		endpoint string
@@ -121,7 +122,7 @@ func (k *kvEvents) publish(events []any) {
 	var payload bytes.Buffer
 	enc := msgpack.NewEncoder(&payload)
 	enc.UseCompactInts(true)
-	if err := enc.Encode([]any{float64(time.Now().UnixMicro()) / 1e6, events, 0}); err != nil {
+	if err := enc.Encode([]any{float64(time.Now().UnixMicro()) / 1e6, events, k.rank}); err != nil {
 		k.log.Error("KV events cannot be encoded", "error", err)
 		return
 	}

@@ -21,8 +21,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if cfg.KVEvents != "" {
-		if s.cache.events, err = newKVEvents(ctx, cfg.KVEvents, cfg.KVReplay, s.cfg.Log); err != nil {
+	for rank, c := range s.caches {
+		if cfg.KVEvents == "" {
+			break
+		}
+		if c.events, err = newKVEvents(ctx, ofRank(cfg.KVEvents, rank), ofRank(cfg.KVReplay, rank), rank, s.cfg.Log); err != nil {
 			return err
 		}
 	}
@@ -32,6 +35,14 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	s.cfg.Log.Info("simulated engine listens", "address", cfg.Listen, "models", s.cfg.Models)
 	return s.serve(ctx, l)
+}
+
+// ofRank is the address of one rank's sockets.
+func ofRank(address string, rank int) string {
+	if address == "" || rank == 0 {
+		return address
+	}
+	return fmt.Sprintf("%s_dp%d", address, rank)
 }
 
 func (s *Sim) serve(ctx context.Context, l net.Listener) error {

@@ -14,7 +14,7 @@ import (
 type Sim struct {
 	cfg      Config
 	clock    *clock
-	cache    *cache
+	caches   []*cache // by rank
 	accounts *accounts
 	metrics  *metrics
 	mux      *http.ServeMux
@@ -25,7 +25,7 @@ type Sim struct {
 type Info struct {
 	Engine    string   `json:"engine"` // "simulator"
 	BlockSize int      `json:"block_size"`
-	Blocks    int      `json:"blocks"`
+	Blocks    int      `json:"blocks"` // of all ranks
 	Cached    int      `json:"cached_blocks"`
 	Models    []string `json:"models"`
 }
@@ -38,7 +38,9 @@ func New(cfg Config) (*Sim, error) {
 	}
 	s := &Sim{cfg: cfg, clock: newClock(cfg.Rates), accounts: newAccounts(cfg.KeepRequests), born: time.Now().Unix()}
 	s.metrics = newMetrics(s.clock)
-	s.cache = newCache(cfg.Rates.CacheBlocks, s.metrics.evicted.Inc)
+	for range cfg.Ranks {
+		s.caches = append(s.caches, newCache(cfg.Rates.CacheBlocks, s.metrics.evicted.Inc))
+	}
 	s.mux = s.routes()
 	return s, nil
 }
@@ -60,7 +62,11 @@ func (s *Sim) routes() *http.ServeMux {
 		reply(w, http.StatusOK, map[string]string{"status": "ok", "engine": "simulator"})
 	})
 	mux.HandleFunc("GET /sim/info", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, Info{"simulator", BlockTokens, s.cfg.Rates.CacheBlocks, s.cache.len(), s.names()})
+		cached := 0
+		for _, c := range s.caches {
+			cached += c.len()
+		}
+		reply(w, http.StatusOK, Info{"simulator", BlockTokens, s.cfg.Ranks * s.cfg.Rates.CacheBlocks, cached, s.names()})
 	})
 	mux.HandleFunc("GET /sim/requests", s.accounts.serve)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
@@ -88,6 +94,10 @@ func (s *Sim) operation(path string, serve operation) http.HandlerFunc {
 			return
 		}
 		e := &entry{id: r.Header.Get("X-Request-Id"), path: path, started: time.Now()}
+		if e.rank, refused = s.rankOf(r); refused != nil {
+			fail(w, path, refused)
+			return
+		}
 		s.accounts.open(e)
 		switch err := serve(w, r, e, body).(type) {
 		case nil:

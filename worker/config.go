@@ -46,6 +46,11 @@ type Config struct {
 	// JoinToken is the spoke's secret for joining. It may be empty where all doors are reached with DoorCredentials, and ask
 	// for none.
 	JoinToken string
+	// Ranks are the data-parallel ranks of the engine, among which the door chooses with each request; 0 or 1: it has but one.
+	Ranks int
+	// Role is "prefill" (it computes prompts for others and answers nobody), "decode" (it answers, and others may compute its
+	// prompts), or empty: it does both.
+	Role string
 	// BlocksAddress is where pickers follow the engine's blocks, ip:port; empty: they are not announced.
 	BlocksAddress string
 	// Version of the shim, told to the doors.
@@ -86,6 +91,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("worker: the address of at least one door is needed")
 	case c.JoinToken == "" && (c.DoorCredentials == nil || slices.ContainsFunc(c.Doors, onSocket)):
 		return c, errors.New("worker: a join token is needed, but for doors that know this worker by its certificate")
+	case c.Role != "" && c.Role != rolePrefill && c.Role != roleDecode:
+		return c, fmt.Errorf("worker: role %q: %s, %s or none expected", c.Role, rolePrefill, roleDecode)
+	case c.Ranks < 0 || c.Ranks > maxRanks:
+		return c, fmt.Errorf("worker: %d data-parallel ranks: up to %d expected", c.Ranks, maxRanks)
 	case c.Engine == nil || c.Journal == nil:
 		return c, errors.New("worker: an engine and a journal are needed")
 	}

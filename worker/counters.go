@@ -34,6 +34,14 @@ func loadOf(c counters) *workerv1.Load {
 	return l
 }
 
+// ranksOf are the same of each data-parallel rank; nil: the engine has one, or does not tell them apart.
+func ranksOf(c counters) (all []*workerv1.Load) {
+	for _, r := range c.Ranks {
+		all = append(all, loadOf(r))
+	}
+	return all
+}
+
 // errNoMetrics says that there are none to read, now and later.
 var errNoMetrics = errors.New("the engine has no metrics")
 

@@ -124,5 +124,5 @@ func (m *monitor) observe(r *readResult) {
 		causes = sorted([]string{fmt.Sprintf("%s: no token for %s", hung, words(m.watch.Hung))}, causes)
 	}
 	m.metrics.degraded(causes)
-	m.states.observe(causes, loadOf(m.last.counters))
+	m.states.observe(causes, loadOf(m.last.counters), ranksOf(m.last.counters))
 }

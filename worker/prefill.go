@@ -147,6 +147,9 @@ func (a *attempt) toPrefiller(ctx context.Context, worker string, r *http.Reques
 			prefillContextHeader: r.Header[prefillContextHeader], "X-Request-Id": {a.trusted.Admission}, attemptHeader: {strconv.Itoa(int(a.number))},
 		},
 	}
+	if ranks := r.Header[ranksHeader]; len(ranks) > 0 {
+		out.Header[ranksHeader] = ranks
+	}
 	if a.w.cfg.PeerTLS != nil {
 		out.URL.Scheme = "https"
 	}

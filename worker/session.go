@@ -148,5 +148,5 @@ func (s *session) cause(err error) error {
 
 func statusOf(at standing) *workerv1.JoinRequest {
 	return &workerv1.JoinRequest{Message: &workerv1.JoinRequest_Status{
-		Status: &workerv1.Status{State: at.state, Reason: at.reason, Running: at.running, Degraded: at.causes, Load: at.load}}}
+		Status: &workerv1.Status{State: at.state, Reason: at.reason, Running: at.running, Degraded: at.causes, Load: at.load, Ranks: at.ranks}}}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,8 @@ type SimConfig struct {
 	Env []string
 	// KVEvents makes it publish what its block cache holds, in the same folder.
 	KVEvents bool
+	// Ranks simulated, each with a cache of its own; 0: one.
+	Ranks int
 	// Log of the child's lines; nil: the worker's.
 	Log *slog.Logger
 }
@@ -82,7 +85,15 @@ func (e *simEngine) KVSource() (KVSource, bool) {
 	if !e.cfg.KVEvents {
 		return KVSource{Kind: "sim", Why: "the simulator was not told to publish KV events"}, false
 	}
-	return KVSource{Kind: "sim", Events: []string{e.ipc("e")}, Replay: []string{e.ipc("r")}}, true
+	s := KVSource{Kind: "sim"}
+	for rank := range max(e.cfg.Ranks, 1) {
+		suffix := ""
+		if rank > 0 { // as vLLM does
+			suffix = fmt.Sprintf("_dp%d", rank)
+		}
+		s.Events, s.Replay = append(s.Events, e.ipc("e")+suffix), append(s.Replay, e.ipc("r")+suffix)
+	}
+	return s, true
 }
 
 func (e *simEngine) ipc(name string) string { return "ipc://" + filepath.Join(e.cfg.Folder, name) }
@@ -120,6 +131,9 @@ func (e *simEngine) command() (*exec.Cmd, error) {
 	}
 	if e.cfg.KVEvents {
 		args = append(args, "-kv-events", e.ipc("e"), "-kv-replay", e.ipc("r"))
+	}
+	if e.cfg.Ranks > 1 {
+		args = append(args, "-ranks", strconv.Itoa(e.cfg.Ranks))
 	}
 	cmd := exec.Command(e.cfg.Binary, args...)
 	cmd.Env = e.cfg.Env

@@ -22,8 +22,9 @@ type standing struct {
 	reason  string
 	running uint32
 	hello   Description
-	causes  []string       // what makes it worse than it seems, sorted; not to be changed
-	load    *workerv1.Load // of the engine; nil: it says nothing
+	causes  []string         // what makes it worse than it seems, sorted; not to be changed
+	load    *workerv1.Load   // of the engine; nil: it says nothing
+	ranks   []*workerv1.Load // of its ranks; nil: it has one, or does not tell them apart
 }
 
 // states is the one place where engine, drain and requests in flight meet.
@@ -35,6 +36,7 @@ type states struct {
 	entered uint64 // requests that were let in, ever
 	causes  []string
 	load    *workerv1.Load
+	ranks   []*workerv1.Load
 	changed chan struct{} // closed at the next change of state
 	idle    chan struct{} // closed when nothing runs and nothing will; nil until drain
 }
@@ -51,7 +53,7 @@ func (s *states) now() (standing, <-chan struct{}) {
 }
 
 func (s *states) standing() standing {
-	at := standing{s.engine.State, s.engine.Reason, uint32(s.running), s.engine.Description, s.causes, s.load}
+	at := standing{s.engine.State, s.engine.Reason, uint32(s.running), s.engine.Description, s.causes, s.load, s.ranks}
 	switch s.phase {
 	case draining:
 		at.state, at.reason = workerv1.State_STATE_DRAINING, ""
@@ -75,11 +77,11 @@ func (s *states) tell(l Life) {
 }
 
 // observe takes what is known beside the state. A load is told with the next beat.
-func (s *states) observe(causes []string, load *workerv1.Load) {
+func (s *states) observe(causes []string, load *workerv1.Load, ranks []*workerv1.Load) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed := !slices.Equal(s.causes, causes)
-	s.causes, s.load = causes, load
+	s.causes, s.load, s.ranks = causes, load, ranks
 	if changed {
 		s.announce()
 	}

@@ -43,6 +43,9 @@ func (a *attempt) outgoing(r *http.Request, body content) *http.Request {
 		out.Header["User-Agent"] = []string{"spokegate"}
 	}
 	out.Header["X-Request-Id"] = []string{a.trusted.Admission}
+	if rank, ok := rankIn(r.Header, a.w.address, a.w.cfg.Ranks); ok {
+		out.Header[engineRankHeader] = []string{rank}
+	}
 	a.trace(out.Header)
 	return out.WithContext(a.ctx)
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spokegate/spokegate/enginemetrics"
@@ -107,12 +106,8 @@ func vllmSource(l *launched) KVSource {
 	if slices.Contains(l.cfg.Args, "--no-enable-prefix-caching") {
 		return KVSource{Why: "its prefix cache is off (--no-enable-prefix-caching)"}
 	}
-	ranks := 1
-	if n, err := strconv.Atoi(flagValue(l.cfg.Args, "--data-parallel-size", "-dp")); err == nil && n > 1 {
-		ranks = n
-	}
 	var s KVSource
-	for rank := range ranks {
+	for rank := range max(RanksOf(l.cfg.Args), 1) {
 		suffix := ""
 		if rank > 0 {
 			suffix = fmt.Sprintf("_dp%d", rank)

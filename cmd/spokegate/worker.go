@@ -17,6 +17,8 @@ import (
 type workerFlags struct {
 	name, spoke string
 	endpoint    string
+	ranks       int
+	role        string
 	listen      string
 	advertise   string
 	doors       string
@@ -37,6 +39,8 @@ func (w *workerFlags) register(f *flag.FlagSet) {
 	f.StringVar(&w.name, "name", "worker-1", "the worker's `name`, unique in its spoke")
 	f.StringVar(&w.spoke, "spoke", "local", "the spoke's `name`")
 	f.StringVar(&w.endpoint, "endpoint", "", "the `endpoint` of the policy that this worker serves")
+	f.IntVar(&w.ranks, "ranks", 0, "data-parallel ranks of the engine, among which doors choose; 0: as its arguments say (-engine vllm), or one")
+	f.StringVar(&w.role, "role", "", "what it does: prefill (computes prompts for others), decode (answers, and others may compute its prompts), or empty, both")
 	f.StringVar(&w.listen, "listen", "127.0.0.1:0", "`address` where the door's Envoy reaches this worker")
 	f.StringVar(&w.advertise, "advertise", "", "`ip:port` that doors are told, where it is another than -listen")
 	f.Int64Var(&w.bodyLimit, "body-limit", 64<<20, "largest request body in `bytes`; at least the doors'")
@@ -99,7 +103,7 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 		return err
 	}
 	reg := newRegistry()
-	e, err := flags.engine.build(run, flags.name, log)
+	e, err := flags.engine.build(run, flags.name, flags.ranks, log)
 	if err != nil {
 		return err
 	}
@@ -124,7 +128,7 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 		return err
 	}
 	config := worker.Config{
-		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Listen: flags.listen, Advertise: flags.advertise,
+		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Ranks: flags.engine.ranksOr(flags.ranks), Role: flags.role, Listen: flags.listen, Advertise: flags.advertise,
 		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, BlocksAddress: announced.told(), Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log, Version: buildVersion(),
 	}
 	certificates.apply(&config)

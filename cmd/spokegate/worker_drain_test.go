@@ -64,7 +64,7 @@ func TestEngineFlags(t *testing.T) {
 		"-engine-kind goes with -attach":     {engine: "sim", attachKind: "vllm"},
 		"there is no engine \"x\": attached": {attach: "http://h:1", attachKind: "x"},
 	} {
-		if _, err := e.build("/tmp/r", "w", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := e.build("/tmp/r", "w", 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

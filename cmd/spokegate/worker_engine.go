@@ -69,8 +69,16 @@ func (e *engineFlags) watch() (worker.Watch, error) {
 	return w, nil
 }
 
+// ranksOr is how many data-parallel ranks the engine has, where nobody said, by its own arguments.
+func (e *engineFlags) ranksOr(said int) int {
+	if said == 0 && e.engine == "vllm" && e.attach == "" {
+		return worker.RanksOf(e.args)
+	}
+	return said
+}
+
 // build makes the engine. Its folder is run/engine-NAME.
-func (e *engineFlags) build(run, name string, log *slog.Logger) (worker.Engine, error) {
+func (e *engineFlags) build(run, name string, ranks int, log *slog.Logger) (worker.Engine, error) {
 	if e.attach != "" {
 		if len(e.args) > 0 || e.command != "" {
 			return nil, errors.New("arguments of an engine, and -attach: that one runs already")
@@ -89,7 +97,7 @@ func (e *engineFlags) build(run, name string, log *slog.Logger) (worker.Engine, 
 		if len(e.args) > 0 {
 			return nil, fmt.Errorf("%q: the simulator takes no arguments of its own", e.args[0])
 		}
-		return worker.NewSim(worker.SimConfig{Binary: self, Folder: folder, Models: splitNames(e.model), RatesFile: e.rates, KVEvents: true, Log: log}), nil
+		return worker.NewSim(worker.SimConfig{Binary: self, Folder: folder, Models: splitNames(e.model), RatesFile: e.rates, KVEvents: true, Ranks: ranks, Log: log}), nil
 	}
 	if folder, err = filepath.Abs(folder); err != nil {
 		return nil, err

@@ -22,12 +22,14 @@ func TestWhatAShimSaysIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Send(hello(func(h *workerv1.Hello) { h.Version, h.BlocksAddress = "v1.2.3", "[::ffff:10.0.0.1]:8001" }))
+	s.Send(hello(func(h *workerv1.Hello) {
+		h.Version, h.BlocksAddress, h.Ranks, h.Role = "v1.2.3", "[::ffff:10.0.0.1]:8001", 2, "decode"
+	}))
 	if _, err := s.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	w := f.View().Workers[0]
-	if w.Version != "v1.2.3" || w.BlocksAddr != "10.0.0.1:8001" || w.Joined.IsZero() || !w.Status().At.IsZero() {
+	if w.Version != "v1.2.3" || w.BlocksAddr != "10.0.0.1:8001" || w.Ranks != 2 || w.Role != fleet.RoleDecode || w.Joined.IsZero() || !w.Status().At.IsZero() {
 		t.Errorf("joined as %+v", w)
 	}
 	many := []string{"queue:  9 wait\n", "kv-transfer: tcp", "kv-transfer: tcp", "Not A Cause: x", "", "seed", strings.Repeat("c", 33)}
@@ -36,11 +38,15 @@ func TestWhatAShimSaysIsKept(t *testing.T) {
 	}
 	s.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Status{Status: &workerv1.Status{
 		State: workerv1.State_STATE_READY, Reason: "a\x1bb", Running: 7, Degraded: many,
-		Load: &workerv1.Load{Running: 1, Waiting: 2, CacheUsedPermille: 5000, Preemptions: 4}}}})
+		Load:  &workerv1.Load{Running: 1, Waiting: 2, CacheUsedPermille: 5000, Preemptions: 4},
+		Ranks: []*workerv1.Load{{Running: 1}, {Waiting: 2, CacheUsedPermille: 5000}}}}})
 	until(t, f, "ready", func(v *fleet.View) bool { return v.Workers[0].State == fleet.Ready })
 	got := w.Status() // of the view from before
 	if got.Reason != "a b" || got.Running != 7 || time.Since(got.At) > time.Hour || *got.Load != (fleet.Load{Running: 1, Waiting: 2, CacheUsedPermille: 1000, Preemptions: 4}) {
 		t.Errorf("said %+v, load %+v", got, got.Load)
+	}
+	if !slices.Equal(got.Ranks, []fleet.Load{{Running: 1}, {Waiting: 2, CacheUsedPermille: 1000}}) {
+		t.Errorf("ranks said %+v", got.Ranks)
 	}
 	want := []string{"kv-transfer: tcp", "other", "other: " + strings.Repeat("c", 33), "other: Not A Cause: x", "queue: 9 wait", "seed"}
 	for i := range mostDegraded - 7 {
@@ -55,6 +61,8 @@ func TestAHelloIsValid(t *testing.T) {
 	for name, change := range map[string]func(*workerv1.Hello){
 		"a version with blanks": func(h *workerv1.Hello) { h.Version = "v1 (dirty)" },
 		"a long version":        func(h *workerv1.Hello) { h.Version = strings.Repeat("v", 254) },
+		"an unknown role":       func(h *workerv1.Hello) { h.Role = "encode" },
+		"too many ranks":        func(h *workerv1.Hello) { h.Ranks = 5000 },
 		"blocks everywhere":     func(h *workerv1.Hello) { h.BlocksAddress = "0.0.0.0:80" },
 		"blocks at a name":      func(h *workerv1.Hello) { h.BlocksAddress = "localhost:80" },
 	} {

@@ -65,6 +65,7 @@ func worker(h *workerv1.Hello) (fleet.Worker, error) {
 	return fleet.Worker{
 		Name: h.Worker, Endpoint: h.Endpoint, Addr: h.Address, Engine: h.Engine, Epoch: h.Epoch,
 		BlockSize: h.BlockSize, Blocks: h.Blocks, State: fleet.Starting, BlocksAddr: h.BlocksAddress, Version: h.Version,
+		Ranks: h.Ranks, Role: h.Role,
 	}, nil
 }
 
@@ -77,10 +78,17 @@ func statusOf(st *workerv1.Status, at time.Time) fleet.Status {
 	}
 	slices.Sort(s.Degraded)
 	s.Degraded = slices.Compact(s.Degraded)
-	if l := st.Load; l != nil {
-		s.Load = &fleet.Load{Running: l.Running, Waiting: l.Waiting, CacheUsedPermille: min(l.CacheUsedPermille, 1000), Preemptions: l.Preemptions}
+	if st.Load != nil {
+		s.Load = new(loadOf(st.Load))
+	}
+	for _, l := range st.Ranks[:min(len(st.Ranks), fleet.MaxRanks)] {
+		s.Ranks = append(s.Ranks, loadOf(l))
 	}
 	return s
+}
+
+func loadOf(l *workerv1.Load) fleet.Load {
+	return fleet.Load{Running: l.GetRunning(), Waiting: l.GetWaiting(), CacheUsedPermille: min(l.GetCacheUsedPermille(), 1000), Preemptions: l.GetPreemptions()}
 }
 
 var causeForm = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)

@@ -290,7 +290,13 @@ type Hello struct {
 	// Where pickers follow the blocks (service Blocks), ip:port; empty: the worker announces none.
 	BlocksAddress string `protobuf:"bytes,8,opt,name=blocks_address,json=blocksAddress,proto3" json:"blocks_address,omitempty"`
 	// Version of the shim.
-	Version       string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	// Data-parallel ranks of the engine; 0 or 1: it has but one. A request says which one is to serve it: see the header
+	// x-spokegate-ranks.
+	Ranks uint32 `protobuf:"varint,10,opt,name=ranks,proto3" json:"ranks,omitempty"`
+	// "prefill": it computes prompts for others and answers nobody; "decode": it answers, and may have its prompts computed by
+	// others; empty: it does both by itself.
+	Role          string `protobuf:"bytes,11,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +394,20 @@ func (x *Hello) GetVersion() string {
 	return ""
 }
 
+func (x *Hello) GetRanks() uint32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return 0
+}
+
+func (x *Hello) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
 type Status struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State State                  `protobuf:"varint,1,opt,name=state,proto3,enum=spokegate.worker.v1.State" json:"state,omitempty"`
@@ -399,7 +419,9 @@ type Status struct {
 	// serves. Sorted; empty: nothing known.
 	Degraded []string `protobuf:"bytes,4,rep,name=degraded,proto3" json:"degraded,omitempty"`
 	// What the engine says of its load; absent: it says nothing.
-	Load          *Load `protobuf:"bytes,5,opt,name=load,proto3" json:"load,omitempty"`
+	Load *Load `protobuf:"bytes,5,opt,name=load,proto3" json:"load,omitempty"`
+	// The same of each data-parallel rank, in their order; empty: it has one, or does not tell them apart.
+	Ranks         []*Load `protobuf:"bytes,6,rep,name=ranks,proto3" json:"ranks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -465,6 +487,13 @@ func (x *Status) GetDegraded() []string {
 func (x *Status) GetLoad() *Load {
 	if x != nil {
 		return x.Load
+	}
+	return nil
+}
+
+func (x *Status) GetRanks() []*Load {
+	if x != nil {
+		return x.Ranks
 	}
 	return nil
 }
@@ -1639,7 +1668,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\vJoinRequest\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1a.spokegate.worker.v1.HelloH\x00R\x05hello\x125\n" +
 	"\x06status\x18\x02 \x01(\v2\x1b.spokegate.worker.v1.StatusH\x00R\x06statusB\t\n" +
-	"\amessage\"\xfb\x01\n" +
+	"\amessage\"\xa5\x02\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x18\n" +
@@ -1650,13 +1679,17 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"block_size\x18\x06 \x01(\rR\tblockSize\x12\x16\n" +
 	"\x06blocks\x18\a \x01(\x04R\x06blocks\x12%\n" +
 	"\x0eblocks_address\x18\b \x01(\tR\rblocksAddress\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversion\"\xb7\x01\n" +
+	"\aversion\x18\t \x01(\tR\aversion\x12\x14\n" +
+	"\x05ranks\x18\n" +
+	" \x01(\rR\x05ranks\x12\x12\n" +
+	"\x04role\x18\v \x01(\tR\x04role\"\xe8\x01\n" +
 	"\x06Status\x120\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1a.spokegate.worker.v1.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\arunning\x18\x03 \x01(\rR\arunning\x12\x1a\n" +
 	"\bdegraded\x18\x04 \x03(\tR\bdegraded\x12-\n" +
-	"\x04load\x18\x05 \x01(\v2\x19.spokegate.worker.v1.LoadR\x04load\"\x8c\x01\n" +
+	"\x04load\x18\x05 \x01(\v2\x19.spokegate.worker.v1.LoadR\x04load\x12/\n" +
+	"\x05ranks\x18\x06 \x03(\v2\x19.spokegate.worker.v1.LoadR\x05ranks\"\x8c\x01\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12.\n" +
@@ -1809,30 +1842,31 @@ var file_worker_v1_worker_proto_depIdxs = []int32{
 	5,  // 1: spokegate.worker.v1.JoinRequest.status:type_name -> spokegate.worker.v1.Status
 	0,  // 2: spokegate.worker.v1.Status.state:type_name -> spokegate.worker.v1.State
 	6,  // 3: spokegate.worker.v1.Status.load:type_name -> spokegate.worker.v1.Load
-	9,  // 4: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
-	8,  // 5: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
-	10, // 6: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
-	13, // 7: spokegate.worker.v1.FollowResponse.snapshot:type_name -> spokegate.worker.v1.Snapshot
-	14, // 8: spokegate.worker.v1.FollowResponse.changes:type_name -> spokegate.worker.v1.Changes
-	19, // 9: spokegate.worker.v1.FollowResponse.profile:type_name -> spokegate.worker.v1.Profile
-	16, // 10: spokegate.worker.v1.Snapshot.blocks:type_name -> spokegate.worker.v1.Block
-	15, // 11: spokegate.worker.v1.Changes.changes:type_name -> spokegate.worker.v1.Change
-	16, // 12: spokegate.worker.v1.Change.stored:type_name -> spokegate.worker.v1.Block
-	17, // 13: spokegate.worker.v1.Change.removed:type_name -> spokegate.worker.v1.Removed
-	18, // 14: spokegate.worker.v1.Change.cleared:type_name -> spokegate.worker.v1.Cleared
-	1,  // 15: spokegate.worker.v1.Block.tier:type_name -> spokegate.worker.v1.Tier
-	1,  // 16: spokegate.worker.v1.Removed.tier:type_name -> spokegate.worker.v1.Tier
-	2,  // 17: spokegate.worker.v1.Profile.mode:type_name -> spokegate.worker.v1.Profile.Mode
-	20, // 18: spokegate.worker.v1.Profile.added_tokens:type_name -> spokegate.worker.v1.AddedToken
-	3,  // 19: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
-	11, // 20: spokegate.worker.v1.Blocks.Follow:input_type -> spokegate.worker.v1.FollowRequest
-	7,  // 21: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
-	12, // 22: spokegate.worker.v1.Blocks.Follow:output_type -> spokegate.worker.v1.FollowResponse
-	21, // [21:23] is the sub-list for method output_type
-	19, // [19:21] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	6,  // 4: spokegate.worker.v1.Status.ranks:type_name -> spokegate.worker.v1.Load
+	9,  // 5: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
+	8,  // 6: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
+	10, // 7: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
+	13, // 8: spokegate.worker.v1.FollowResponse.snapshot:type_name -> spokegate.worker.v1.Snapshot
+	14, // 9: spokegate.worker.v1.FollowResponse.changes:type_name -> spokegate.worker.v1.Changes
+	19, // 10: spokegate.worker.v1.FollowResponse.profile:type_name -> spokegate.worker.v1.Profile
+	16, // 11: spokegate.worker.v1.Snapshot.blocks:type_name -> spokegate.worker.v1.Block
+	15, // 12: spokegate.worker.v1.Changes.changes:type_name -> spokegate.worker.v1.Change
+	16, // 13: spokegate.worker.v1.Change.stored:type_name -> spokegate.worker.v1.Block
+	17, // 14: spokegate.worker.v1.Change.removed:type_name -> spokegate.worker.v1.Removed
+	18, // 15: spokegate.worker.v1.Change.cleared:type_name -> spokegate.worker.v1.Cleared
+	1,  // 16: spokegate.worker.v1.Block.tier:type_name -> spokegate.worker.v1.Tier
+	1,  // 17: spokegate.worker.v1.Removed.tier:type_name -> spokegate.worker.v1.Tier
+	2,  // 18: spokegate.worker.v1.Profile.mode:type_name -> spokegate.worker.v1.Profile.Mode
+	20, // 19: spokegate.worker.v1.Profile.added_tokens:type_name -> spokegate.worker.v1.AddedToken
+	3,  // 20: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
+	11, // 21: spokegate.worker.v1.Blocks.Follow:input_type -> spokegate.worker.v1.FollowRequest
+	7,  // 22: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
+	12, // 23: spokegate.worker.v1.Blocks.Follow:output_type -> spokegate.worker.v1.FollowResponse
+	22, // [22:24] is the sub-list for method output_type
+	20, // [20:22] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
