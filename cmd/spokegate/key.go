@@ -12,7 +12,9 @@ import (
 )
 
 func runKey(ctx context.Context, args []string) error {
-	sub, rest, err := pickSub("key", args, map[string]role{"new": newKey})
+	sub, rest, err := pickSub("key", args, map[string]role{
+		"new": newKey, "create": createKey, "list": listKeys, "show": keyNoun.show, "rotate": rotateKey, "revoke": revokeHubKey, "delete": keyNoun.delete, "apply": keyNoun.apply,
+	})
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,12 @@ const usageText = `spokegate: the door before your GPUs
   spokegate epp           a picker for other gateways, by the Endpoint Picker Protocol
   spokegate worker        a shim before one engine; worker drain ends one without losing a request
   spokegate sim           the simulated engine
+  spokegate hub           the control plane: what the policy consists of, its revisions, who holds which
   spokegate policy        check a policy file, print its JSON schema, revoke a key on this spoke
-  spokegate key new       make a key
+  spokegate key           make a key; at a hub: create, list, show, rotate, revoke and delete them
+  spokegate team|model|endpoint|issuer|spoke|limit|revision|token
+                          ask the hub, and change what it has
+  spokegate apply         bring a whole policy file to the hub, as one revision
   spokegate usage         follow the usage records, export them, total them, prove that none is missing
   spokegate fleet status  the workers that have joined a door, and how they are
   spokegate bench route   replay a trace over simulated workers: what the picker is worth
@@ -38,6 +42,9 @@ type role func(ctx context.Context, args []string) error
 var roles = map[string]role{
 	"up": runUp, "door": runDoor, "epp": runEPP, "worker": runWorker, "sim": runSim,
 	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy, "fleet": runFleet, "bench": runBench, "version": runVersion, "guard": runGuard,
+	"hub": runHub, "apply": runApply, "limit": runLimit, "revision": runRevision, "token": runToken,
+	"team": runNoun("team", nil), "model": runNoun("model", nil), "endpoint": runNoun("endpoint", nil), "issuer": runNoun("issuer", nil),
+	"spoke": runNoun("spoke", map[string]role{"status": spokeStatus, "deployment": spokeDeployment}),
 }
 
 func main() {

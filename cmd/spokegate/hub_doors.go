@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
+	"github.com/spokegate/spokegate/hub"
+	"github.com/spokegate/spokegate/hub/api"
+	"github.com/spokegate/spokegate/xds/push"
+)
+
+// intakeEvery is how often the hub looks at what doors have reported.
+const intakeEvery = time.Second
+
+// intake makes spokes known that have joined by themselves, and keeps what they report of their GPUs.
+func intake(ctx context.Context, h *hub.Hub, p *push.Server, log *slog.Logger) error {
+	kept := map[string]time.Time{} // of the report that is kept, by door
+	said := ""
+	for pause(ctx, intakeEvery) {
+		for _, d := range p.Holders() {
+			if !d.Connected {
+				continue
+			}
+			err := h.RegisterSpoke(ctx, d.Spoke, d.Report.GetLabels())
+			if err == nil && d.Report != nil && kept[d.Spoke+"/"+d.Door] != d.ReportedAt {
+				err = h.Report(ctx, d.Spoke, hub.SpokeReport{GPUs: gpusOf(d.Report), Version: d.Report.GetVersion()})
+			}
+			switch {
+			case err == nil:
+				kept[d.Spoke+"/"+d.Door] = d.ReportedAt
+			case ctx.Err() == nil && err.Error() != said:
+				said = err.Error()
+				log.Warn("what a door reports is not taken", "spoke", d.Spoke, "door", d.Door, "err", said)
+			}
+		}
+	}
+	return nil
+}
+
+func gpusOf(r *hubv1.Report) (list []hub.GPU) {
+	for _, g := range r.GetGpus() {
+		list = append(list, hub.GPU{Type: g.GetType(), Capacity: int(g.GetCapacity()), Free: int(g.GetFree())})
+	}
+	return list
+}
+
+// replicas are doors as the API tells of them.
+func replicas(holders []push.Holder) []api.Replica {
+	list := make([]api.Replica, 0, len(holders))
+	for _, d := range holders {
+		r := api.Replica{Spoke: d.Spoke, Door: d.Door, Connected: d.Connected, Since: d.Since.UTC(), Revision: d.Revision,
+			HeldSince: unlessZero(d.HeldSince), Refused: d.NackRevision, Reason: d.Nack, Reported: unlessZero(d.ReportedAt)}
+		reported(&r, d.Report)
+		list = append(list, r)
+	}
+	return list
+}
+
+// reported adds what the door says of itself.
+func reported(r *api.Replica, said *hubv1.Report) {
+	r.FromDisk, r.Version, r.Limits, r.LimitsLocal = said.GetFromDisk(), said.GetVersion(), said.GetLimits(), said.GetLimitsFallback()
+	r.Problems = append(r.Problems, said.GetDegraded()...)
+	for _, s := range said.GetSpools() {
+		r.SpoolBytes += s.GetBytes()
+		r.SpoolLost += s.GetLost()
+		if s.GetProblem() != "" {
+			r.Problems = append(r.Problems, "spool "+s.GetName()+": "+s.GetProblem())
+		}
+	}
+	for _, w := range said.GetWorkers() {
+		r.Workers += w.GetCount()
+		if w.GetState() == "ready" {
+			r.WorkersReady += w.GetCount()
+		}
+	}
+	for _, x := range said.GetRevoked() {
+		r.Revoked = append(r.Revoked, x.GetKey())
+	}
+}
+
+func unlessZero(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
