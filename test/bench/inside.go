@@ -36,7 +36,6 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		{"extauthz.check_1k", func() (micro, error) { return check("1k", 1<<10) }},
 		{"extauthz.check_330k", func() (micro, error) { return check("330k", 330<<10) }},
 		{"extproc.chunk", meterChunk},
-		{"router.pick", pick},
 	}
 	for _, m := range makers {
 		if !o.wants(m.name) {
@@ -63,7 +62,9 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		name    string
 		measure func(context.Context, options) ([]figure, error)
 	}{{"usage.journal usage.journal_p99", journal}, {"usage.ship", ship}, {"worker.proxy worker.chunk", proxies}, {"worker.events", events},
-		{"policy.lookup policy.revoke policy.bytes_per_key", lookUp}} {
+		{"router.pick router.pick_first router.pick_16", picks}, {"router.bytes_per_block", blockMemory}, {"router.events", blockEvents},
+		{"policy.lookup policy.revoke policy.bytes_per_key", lookUp},
+		{"xds.revoke xds.hub_memory xds.hub_bytes_per_spoke", hubFigures}, {"xds.initial_sync xds.initial_in_force", initialSync}} {
 		if !o.wants(m.name) {
 			continue
 		}

@@ -46,6 +46,13 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if args := os.Getenv(spokesEnv); args != "" {
+		if err := simulatedSpokes(ctx, args); err != nil {
+			fmt.Fprintln(os.Stderr, "spokes:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
