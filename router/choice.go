@@ -35,6 +35,7 @@ type Choice struct {
 	all      []candidate // that may answer, by name; once the choice is made, those kept of them
 	rest     int         // how many are not kept
 	order    []int       // Addrs, as places in all
+	near     []int       // the cheapest, while the choice is made
 	prefills []candidate // that may compute the prompt for them, by name; nil: none was asked for
 	prefill  int         // Prefill, as a place in prefills; -1: none
 }
@@ -57,11 +58,15 @@ func (c *Choice) rank(v *view, split bool) error {
 	if c.prefill >= 0 {
 		v.split(cs, c.prefills[c.prefill].cost)
 	}
-	at := first(cs, temperature, r.cfg)
-	if at < 0 {
+	c.near = cheapest(cs, max(explained, r.cfg.Candidates))
+	at := c.near[0]
+	if temperature > 0 {
+		at = draw(cs, temperature, r.cfg.Rand())
+	}
+	if at < 0 || cs[at].busy != notBusy {
 		return r.busy(cs, v.how, v.share)
 	}
-	c.order = best(cs, r.cfg.Candidates, at)
+	c.order = best(cs, c.near, r.cfg.Candidates, at)
 	c.Addrs, c.Ranks = make([]string, len(c.order)), make([]int, len(c.order))
 	for i, k := range c.order {
 		c.Addrs[i], c.Ranks[i] = cs[k].w.addr, cs[k].w.told()
@@ -99,34 +104,42 @@ func (c *Choice) tell(v *view, known bool) {
 
 // keep makes the choice independent of the scratch that it was made in. Of many candidates only the cheapest are kept, to be
 // explained: a thousand are a quarter of a megabyte.
-func (c *Choice) keep(v *view, most int) {
+func (c *Choice) keep(v *view, whole bool) {
 	var chosen []int
 	if c.prefill >= 0 {
 		chosen = []int{c.prefill}
 	}
-	c.prefills, _, chosen = v.kept(c.prefills, chosen, most)
+	c.prefills, _, chosen = v.kept(c.prefills, cheapest(c.prefills, explained), chosen, whole)
 	if c.prefill >= 0 {
 		c.prefill = chosen[0]
 	}
-	c.all, c.rest, c.order = v.kept(c.all, c.order, most)
+	c.all, c.rest, c.order = v.kept(c.all, c.near, c.order, whole)
+	c.near = nil
 }
 
 // explained candidates are kept of a pick.
 const explained = 16
 
-// kept copies the cheapest of some candidates, in their order, with those at the places named, wherever they are then.
-func (v *view) kept(cs []candidate, named []int, most int) (some []candidate, rest int, at []int) {
-	places := cheapest(cs, most)
+// kept copies some candidates, in their order: those near and those named, or the whole; and says where those named are then.
+func (v *view) kept(cs []candidate, near, named []int, whole bool) (some []candidate, rest int, at []int) {
+	places := near
 	for _, k := range named {
 		if !slices.Contains(places, k) {
 			places = append(places, k)
 		}
 	}
+	if whole {
+		places = places[:0]
+		for k := range cs {
+			places = append(places, k)
+		}
+	}
 	slices.Sort(places)
 	some = make([]candidate, len(places))
+	whys := make([]why, len(places))
 	for i, k := range places {
-		some[i] = cs[k]
-		some[i].why = v.why(&cs[k])
+		some[i], whys[i] = cs[k], v.why(&cs[k])
+		some[i].why = &whys[i]
 	}
 	for _, k := range named {
 		i, _ := slices.BinarySearch(places, k)

@@ -78,37 +78,33 @@ func (c *candidate) compare(o *candidate) int {
 }
 
 // best gives up to n candidates in order, as places in cs, of each address its best rank; first, if not negative, comes before
-// all. Equals stay in the order of cs.
-func best(cs []candidate, n, first int) []int {
+// all. Equals stay in the order of cs. near are the first of them all, in order.
+func best(cs []candidate, near []int, n, first int) []int {
 	order := make([]int, 0, min(n, len(cs))+1)
-	for i := range cs {
-		at := len(order)
-		for at > 0 && (i == first || order[at-1] != first && cs[i].compare(&cs[order[at-1]]) < 0) {
-			at--
+	if first >= 0 {
+		order = append(order, first)
+	}
+	for _, i := range near {
+		if len(order) < n && !slices.ContainsFunc(order, func(k int) bool { return cs[k].w.addr == cs[i].w.addr }) {
+			order = append(order, i)
 		}
-		if at == n || slices.ContainsFunc(order[:at], func(k int) bool { return cs[k].w.addr == cs[i].w.addr }) {
-			continue
-		}
-		order = slices.Insert(order, at, i)
-		if worse := slices.IndexFunc(order[at+1:], func(k int) bool { return cs[k].w.addr == cs[i].w.addr }); worse >= 0 {
-			order = slices.Delete(order, at+1+worse, at+2+worse)
-		}
-		order = order[:min(len(order), n)]
+	}
+	if len(order) < min(n, len(cs)) && len(near) < len(cs) { // few addresses of many ranks
+		return best(cs, cheapest(cs, min(8*len(near), len(cs))), n, first)
 	}
 	return order
 }
 
-// cheapest gives the places of the n first of cs.
+// cheapest gives the places of the n first of cs, in order.
 func cheapest(cs []candidate, n int) []int {
 	order := make([]int, 0, min(n, len(cs))+1)
-	if n >= len(cs) { // all of them, then; nobody needs their order
-		for i := range cs {
-			order = append(order, i)
-		}
-		return order
-	}
 	for i := range cs {
 		at := len(order)
+		if at == n {
+			if worst := &cs[order[n-1]]; cs[i].cost > worst.cost && worst.busy == notBusy { // nearly always
+				continue
+			}
+		}
 		for at > 0 && cs[i].compare(&cs[order[at-1]]) < 0 {
 			at--
 		}

@@ -63,7 +63,7 @@ func TestBest(t *testing.T) {
 		{9, 2, []int{2, 4, 3, 1, 0}},
 		{1, 1, []int{1}},
 	} {
-		if got := best(cs, c.n, c.first); !slices.Equal(got, c.want) {
+		if got := best(cs, cheapest(cs, 1), c.n, c.first); !slices.Equal(got, c.want) {
 			t.Errorf("best %d, first %d: %v, want %v", c.n, c.first, got, c.want)
 		}
 	}

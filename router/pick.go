@@ -87,13 +87,13 @@ func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, s *scratch,
 		c.tell(&v, ask.known())
 	}
 	if book == nil {
-		c.keep(&v, len(c.all)+len(c.prefills))
+		c.keep(&v, true)
 		return c, err
 	}
 	if err == nil {
 		book(&c, s, &ask)
 	}
-	c.keep(&v, explained)
+	c.keep(&v, false)
 	return c, err
 }
 

@@ -24,10 +24,7 @@ func (p *Prompt) read(prompt []byte, root uint64, size int, cfg *Config) {
 	}
 	p.Hashes, p.at = p.Hashes[:n], nil
 	if size == len(lanes{})*8 {
-		keys := lanesOf(cfg.Seed)
-		for i := range p.Hashes {
-			p.Hashes[i] = keys.hash((*[64]byte)(prompt[64*i:]))
-		}
+		lanesOf(cfg.Seed).hash(p.Hashes, prompt)
 	} else {
 		for i := range p.Hashes {
 			p.Hashes[i] = xxh3.HashSeed(prompt[i*size:][:size], cfg.Seed)
@@ -51,8 +48,13 @@ func lanesOf(seed uint64) (l lanes) {
 	return l
 }
 
-func (l *lanes) hash(b *[64]byte) uint64 {
-	return mix(b[:16], l[0], l[1]) + mix(b[16:32], l[2], l[3]) + mix(b[32:48], l[4], l[5]) + mix(b[48:], l[6], l[7])
+// hash fills in the hashes of blocks.
+func (l lanes) hash(to []uint64, prompt []byte) {
+	for i := range to {
+		b := (*[64]byte)(prompt)
+		to[i] = mix(b[:16], l[0], l[1]) + mix(b[16:32], l[2], l[3]) + mix(b[32:48], l[4], l[5]) + mix(b[48:], l[6], l[7])
+		prompt = prompt[64:]
+	}
 }
 
 func mix(b []byte, k0, k1 uint64) uint64 {

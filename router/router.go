@@ -150,16 +150,18 @@ func sane(f float64) float64 {
 // worker is one rank that is, or was, in the set. A booking may outlive its worker's place in the set; then it counts on an
 // object that nobody looks at any more.
 type worker struct {
+	// What each pick looks at of all workers, side by side.
+	load  load
+	last  uint64 // the latest pick that chose it
+	feed  *Feed  // nil: what it holds is guessed
+	slot  int    // its number in the index
+	heard heard
+
 	name        // never written again: choices read it without the lock
 	only   bool // its address has no other rank
+	tokens int  // that its device's KV blocks hold; 0: not known
 	role   string
 	place  netip.AddrPort
-	slot   int   // its number in the index
-	tokens int   // that its device's KV blocks hold; 0: not known
-	feed   *Feed // nil: what it holds is guessed
-	load   load
-	heard  heard
-	last   uint64 // the latest pick that chose it
 }
 
 // SetWorkers makes these the workers. One that goes takes its load and what the index knows of it along; should its

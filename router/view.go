@@ -15,7 +15,9 @@ type view struct {
 	share  float64 // of each busy threshold
 	stays  *worker // that served the session last; nil: not known, or of no account
 
-	best blocktree.Held // the most that one of those seen announced
+	best  blocktree.Held            // the most that one of those seen announced
+	in    [blocktree.Nowhere]uint32 // what was announced last, and what it is worth
+	worth int
 }
 
 // see appends those of some workers that are eligible, with what each would cost.
@@ -32,8 +34,11 @@ func (v *view) see(cs []candidate, of []*worker) []candidate {
 		}
 		cs = append(cs, candidate{w: w, last: w.last, stays: v.stays == w, load: w.load})
 		c := &cs[len(cs)-1]
-		others := w.others(v.r.clock, v.how.BlockBytes, v.r.missing)
-		c.load.add(others)
+		var others load
+		if !w.heard.At.IsZero() {
+			others = w.others(v.r.clock, v.how.BlockBytes, v.r.missing)
+			c.load.add(others)
+		}
 		found := v.found(w)
 		if found != nil && (best == nil || found.Blocks > best.Blocks) {
 			best = found
@@ -59,9 +64,9 @@ func (v *view) found(w *worker) *blocktree.Found {
 }
 
 // why is the rest of what a candidate is explained by.
-func (v *view) why(c *candidate) *why {
+func (v *view) why(c *candidate) why {
 	w := c.w
-	y := &why{rank: w.told(), others: w.others(v.r.clock, v.how.BlockBytes, v.r.missing), announced: v.found(w).Held()}
+	y := why{rank: w.told(), others: w.others(v.r.clock, v.how.BlockBytes, v.r.missing), announced: v.found(w).Held()}
 	y.use = w.use(v.r.clock, v.how, y.others)
 	if w.feed != nil {
 		y.feed, y.doubted = true, w.feed.doubted
@@ -75,7 +80,16 @@ func (v *view) holds(c *candidate, announced *blocktree.Found, pool int) {
 	guessed := min(int(v.s.held[c.w.slot]), v.blocks)
 	held, deep, pooled := guessed, guessed, 0
 	if announced != nil && !c.w.feed.doubted {
-		held = max(held, min(worth(announced, v.how), v.blocks))
+		if announced.In != v.in { // many hold the same system prompt, and no more
+			v.in, v.worth = announced.In, worth(announced, v.how)
+		}
+		held = max(held, min(v.worth, v.blocks))
+	}
+	if pool == 0 {
+		c.guessed, c.held = int32(guessed), int32(held)
+		return
+	}
+	if announced != nil && !c.w.feed.doubted {
 		deep = max(deep, int(announced.Bytes())/v.how.BlockBytes)
 	}
 	if more := pool - deep; more > 0 {
