@@ -9,13 +9,18 @@ import (
 	"testing"
 )
 
-// TestEveryFlagIsDocumented: docs/operating.md has each flag of a role in that role's table, and no other.
+// TestEveryFlagIsDocumented: docs/operating.md and docs/epp.md have each flag of a role in that role's table, and no other.
 func TestEveryFlagIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operating.md")
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, name := range []string{"operating", "epp"} {
+		page, err := os.ReadFile("../../docs/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, page...)
 	}
-	door, up, worker := flag.NewFlagSet("door", 0), flag.NewFlagSet("up", 0), flag.NewFlagSet("worker", 0)
+	door, up, worker, epp := flag.NewFlagSet("door", 0), flag.NewFlagSet("up", 0), flag.NewFlagSet("worker", 0), flag.NewFlagSet("epp", 0)
+	new(eppFlags).register(epp)
 	new(doorFlags).register(door)
 	new(upFlags).register(up)
 	new(workerFlags).register(worker)
@@ -23,6 +28,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 		"| flag of `door` |":     func(name string) bool { return door.Lookup(name) != nil },
 		"| flag of `up` alone |": func(name string) bool { return up.Lookup(name) != nil && door.Lookup(name) == nil },
 		"| flag of `worker` |":   func(name string) bool { return worker.Lookup(name) != nil },
+		"| flag of `epp` |":      func(name string) bool { return epp.Lookup(name) != nil },
 	} {
 		_, table, found := strings.Cut(string(text), head)
 		if !found {
@@ -37,7 +43,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 				told = append(told, m[1])
 			}
 		}
-		for _, fs := range []*flag.FlagSet{door, up, worker} {
+		for _, fs := range []*flag.FlagSet{door, up, worker, epp} {
 			fs.VisitAll(func(f *flag.Flag) {
 				if want(f.Name) && !slices.Contains(told, f.Name) {
 					t.Errorf("%s lacks -%s: %s", head, f.Name, f.Usage)

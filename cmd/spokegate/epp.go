@@ -25,6 +25,8 @@ type eppFlags struct {
 	listen, healthListen string
 	tls                  servedTLS
 	bodyLimit, heldLimit int64
+	refuseTrailers       bool
+	sheddable            string
 	ops                  string
 	turnAway, drain      time.Duration
 	collector            string
@@ -42,6 +44,8 @@ func (e *eppFlags) register(f *flag.FlagSet) {
 	f.StringVar(&e.listen, "listen", ":9002", "`address` where gateways ask: host:port, or unix:PATH")
 	f.StringVar(&e.healthListen, "health-listen", ":9003", "`address` of gRPC health without TLS, for probes; it is at -listen too. Empty: only there")
 	e.tls.register(f)
+	f.BoolVar(&e.refuseTrailers, "refuse-trailers", false, "answer requests that have trailers by 400: an Envoy whose route retries would send their bodies twice")
+	f.StringVar(&e.sheddable, "sheddable", "", "comma-separated `objectives` of negative priority: requests that name one by x-gateway-inference-objective are refused first, with 429, when all workers are busy")
 	f.Int64Var(&e.bodyLimit, "body-limit", 32<<20, "largest request body in `bytes`")
 	f.Int64Var(&e.heldLimit, "held-limit", 1<<30, "`bytes` that all requests together may hold that are not picked for yet; 0: no bound")
 	f.StringVar(&e.ops, "ops", "127.0.0.1:10002", "`address` of /metrics, /healthz, /readyz and /fleet")

@@ -5,21 +5,13 @@ import (
 	"sync"
 	"time"
 
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	grpchealth "google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-)
-
-// Services of gRPC health, as the Endpoint Picker Protocol names them.
-const (
-	livenessService  = "liveness"
-	readinessService = "readiness"
+	"github.com/spokegate/spokegate/epp"
 )
 
 // eppHealth says how a picker is. It lives from the start. It is ready from when it first knew what there is to pick from, to its
 // end: a pool that is empty later is answered by the picker, in its own words.
 type eppHealth struct {
-	server *grpchealth.Server
+	server *epp.Health
 	of     *standalone
 
 	mu       sync.Mutex
@@ -28,18 +20,7 @@ type eppHealth struct {
 	refused  string // why the policy's last content is not in force
 }
 
-func newEPPHealth(s *standalone) *eppHealth {
-	h := &eppHealth{server: grpchealth.NewServer(), of: s}
-	h.server.SetServingStatus(livenessService, healthv1.HealthCheckResponse_SERVING)
-	h.serving(healthv1.HealthCheckResponse_NOT_SERVING)
-	return h
-}
-
-func (h *eppHealth) serving(now healthv1.HealthCheckResponse_ServingStatus) {
-	for _, service := range []string{"", readinessService, extprocv3.ExternalProcessor_ServiceDesc.ServiceName} {
-		h.server.SetServingStatus(service, now)
-	}
-}
+func newEPPHealth(s *standalone) *eppHealth { return &eppHealth{server: epp.NewHealth(), of: s} }
 
 // run waits until the workers are known.
 func (h *eppHealth) run(ctx context.Context) error {
@@ -81,7 +62,7 @@ func (h *eppHealth) learned() {
 	defer h.mu.Unlock()
 	h.known = true
 	if !h.draining {
-		h.serving(healthv1.HealthCheckResponse_SERVING)
+		h.server.SetReady(true)
 	}
 }
 
@@ -90,7 +71,7 @@ func (h *eppHealth) drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.draining = true
-	h.serving(healthv1.HealthCheckResponse_NOT_SERVING)
+	h.server.SetReady(false)
 }
 
 // judged notes what became of the policy's content.

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 	"github.com/spokegate/spokegate/envoy"
@@ -163,13 +162,13 @@ func (s *standalone) listen(token string) error {
 		s.log.Warn("gateways ask without TLS: prompts cross the network as they are", "address", s.eppFlags.listen)
 	}
 	g := grpc.NewServer(append(envoy.Door{BodyLimit: s.bodyLimit}.ServerOptions(), tls...)...)
-	extprocv3.RegisterExternalProcessorServer(g, &epp.Server{Picker: s.picker, Endpoint: s.endpoint,
-		BodyLimit: s.bodyLimit, HeldLimit: s.heldLimit, Now: time.Now})
-	healthv1.RegisterHealthServer(g, s.health.server)
+	extprocv3.RegisterExternalProcessorServer(g, &epp.Server{Picker: s.picker, Endpoint: s.endpoint, RefuseTrailers: s.refuseTrailers,
+		BodyLimit: s.bodyLimit, HeldLimit: s.heldLimit, Sheddable: splitNames(s.sheddable), Now: time.Now})
+	s.health.server.Register(g)
 	s.servers.grpcUntil(s.eppFlags.listen, g, func() { s.turnedAway(g) })
 	if s.healthListen != "" {
 		probes := grpc.NewServer()
-		healthv1.RegisterHealthServer(probes, s.health.server)
+		s.health.server.Register(probes)
 		s.servers.grpc(s.healthListen, probes)
 	}
 	if s.fleetFlags.listen != "" {

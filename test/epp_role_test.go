@@ -1,0 +1,326 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// eppLab is the picker by itself behind the Envoy of docs/epp.md: two engines that a file lists, and one whose shim joins.
+type eppLab struct {
+	*up     // the picker
+	t       *testing.T
+	dir     string
+	health  string
+	envoyAt string
+	engines []string // addresses
+	sims    []*up
+}
+
+// process starts a process that ends with the test.
+func (l *eppLab) process(name string, args ...string) *up {
+	l.t.Helper()
+	p := &up{name: name, exited: make(chan struct{}), cmd: exec.Command(args[0], args[1:]...)}
+	p.cmd.Dir = l.dir
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	if err := p.begin(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+		if l.t.Failed() {
+			out := p.out.String()
+			l.t.Logf("--- end of the output of %s\n%s", name, out[max(0, len(out)-3000):])
+		}
+	})
+	return p
+}
+
+func (l *eppLab) write(name, text string) {
+	l.t.Helper()
+	path := filepath.Join(l.dir, name)
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *eppLab) startSim(i int) {
+	l.t.Helper()
+	l.sims[i] = l.process(fmt.Sprint("sim ", i), lab.binary, "sim", "-listen", l.engines[i], "-model", "")
+}
+
+func startEPP(t *testing.T) *eppLab {
+	lab.needEnvoy(t)
+	l := &eppLab{t: t, dir: t.TempDir(), health: freeAddr(), envoyAt: freeAddr(), sims: make([]*up, 3)}
+	for i := range l.sims {
+		l.engines = append(l.engines, fmt.Sprintf("127.0.0.1%d:%d", i+1, freePort()))
+		l.startSim(i)
+	}
+	l.write("token", strings.Repeat("join", 10))
+	listen, ops, fleet := freeAddr(), freeAddr(), freeAddr()
+	l.up = l.process("picker", lab.binary, "epp", "-endpoint", "pool", "-workers", "workers.yaml", "-listen", listen, "-health-listen", l.health,
+		"-ops", ops, "-fleet-listen", fleet, "-join-token-file", "token", "-drain-delay", "300ms", "-drain", "20s")
+	l.up.ops, l.up.listen = ops, l.envoyAt
+	l.serves(t, "", healthv1.HealthCheckResponse_NOT_SERVING)
+	l.list(0, 1)
+	l.serves(t, "", healthv1.HealthCheckResponse_SERVING)
+	l.process("shim", lab.binary, "worker", "-name", "joined", "-endpoint", "pool", "-attach", "http://"+l.engines[2], "-advertise", l.engines[2],
+		"-doors", fleet, "-join-token-file", "token", "-dir", "shim")
+	l.startEnvoy(listen)
+	l.pickable(3)
+	return l
+}
+
+// list writes these engines into the file.
+func (l *eppLab) list(engines ...int) {
+	l.t.Helper()
+	text := "workers: [" // an empty list is one, too
+	for _, i := range engines {
+		text += fmt.Sprintf("{name: w%d, address: %q}, ", i, l.engines[i])
+	}
+	l.write("workers.yaml", text+"]\n")
+}
+
+// startEnvoy runs it with the configuration of the documentation, but for the addresses.
+func (l *eppLab) startEnvoy(picker string) {
+	l.t.Helper()
+	page, err := os.ReadFile(filepath.Join(lab.root, "docs", "epp.md"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	_, config, ok := strings.Cut(string(page), "```yaml\nadmin:")
+	config, _, closed := strings.Cut(config, "```")
+	if !ok || !closed {
+		l.t.Fatal("docs/epp.md has no configuration of Envoy")
+	}
+	config = "admin:" + config
+	admin := freeAddr()
+	for documented, ours := range map[string]string{"127.0.0.1:9901": admin, "0.0.0.0:8080": l.envoyAt, "127.0.0.1:9002": picker,
+		"10.0.0.1:8000": l.engines[0], "10.0.0.2:8000": l.engines[1], "10.0.0.3:8000": l.engines[2]} {
+		from, to := socketAddress(documented), socketAddress(ours)
+		if strings.Count(config, from) != 1 {
+			l.t.Fatalf("docs/epp.md has %s %d times", from, strings.Count(config, from))
+		}
+		config = strings.Replace(config, from, to, 1)
+	}
+	l.write("envoy.yaml", config)
+	l.process("envoy", lab.envoy, "-c", "envoy.yaml", "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning")
+	eventually(l.t, startPatience, func() error {
+		page, err := readPage(admin, "/ready")
+		if err == nil && !strings.HasPrefix(page, "LIVE") {
+			err = fmt.Errorf("Envoy says %s", page)
+		}
+		return err
+	})
+}
+
+func socketAddress(address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	return fmt.Sprintf("{address: %s, port_value: %s}", host, port)
+}
+
+// serves waits until gRPC health says this of the services that tell whether it can be asked. It lives all the time.
+func (l *eppLab) serves(t *testing.T, _ string, want healthv1.HealthCheckResponse_ServingStatus) {
+	t.Helper()
+	conn, err := grpc.NewClient(l.health, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := healthv1.NewHealthClient(conn)
+	for service, want := range map[string]healthv1.HealthCheckResponse_ServingStatus{
+		"liveness": healthv1.HealthCheckResponse_SERVING, "readiness": want, "": want, "envoy.service.ext_proc.v3.ExternalProcessor": want,
+	} {
+		eventually(t, 30*time.Second, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			got, err := client.Check(ctx, &healthv1.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
+			if err == nil && got.Status != want {
+				err = fmt.Errorf("health of %q is %v, want %v", service, got.Status, want)
+			}
+			return err
+		})
+	}
+}
+
+// pickable waits until so many workers can be picked.
+func (l *eppLab) pickable(n int) {
+	l.t.Helper()
+	l.opsSays(l.t, "/readyz", fmt.Sprintf("endpoint pool: %d workers can be picked", n))
+}
+
+// requests is how many each engine was asked.
+func (l *eppLab) requests() (n []int) {
+	l.t.Helper()
+	for i, e := range l.engines {
+		n = append(n, 0)
+		page, err := readPage(e, "/sim/requests")
+		if err != nil {
+			continue // it is killed
+		}
+		var list []account
+		if err := json.Unmarshal([]byte(page), &list); err != nil {
+			l.t.Fatal(err)
+		}
+		n[i] = len(list)
+	}
+	return n
+}
+
+func talk(topic string, stream bool, tokens int) string {
+	return fmt.Sprintf(`{"model":"any","stream":%v,"max_tokens":%d,"messages":[{"role":"user","content":%q}]}`, stream, tokens, strings.Repeat(topic+" ", 500))
+}
+
+// ask sends a request, and tells which engine served it.
+func (l *eppLab) ask(topic string, more ...field) (engine int) {
+	l.t.Helper()
+	before := l.requests()
+	l.ok(l.t, post("none", "/v1/chat/completions", talk(topic, false, 2), more...))
+	after := l.requests()
+	for i := range after {
+		if after[i] > before[i] {
+			return i
+		}
+	}
+	l.t.Fatalf("no engine was asked: %v, %v", before, after)
+	return -1
+}
+
+// TestPickerByItself: the role `spokegate epp` behind a plain Envoy, configured as docs/epp.md says.
+func TestPickerByItself(t *testing.T) {
+	t.Parallel()
+	l := startEPP(t)
+	homes := map[string]int{}
+	for _, topic := range []string{"trains", "ships", "planes"} {
+		homes[topic] = l.ask(topic)
+	}
+	if homes["trains"] == homes["ships"] || homes["ships"] == homes["planes"] || homes["planes"] == homes["trains"] {
+		t.Errorf("three conversations are at %v", homes)
+	}
+	for topic, home := range homes {
+		elsewhere := l.engines[(home+1)%3]
+		if at := l.ask(topic, field{"x-gateway-destination-endpoint", elsewhere}); at != home {
+			t.Errorf("%s went on at %d, and was at %d", topic, at, home)
+		}
+	}
+	l.catalogued()
+	l.survives(homes["trains"])
+	l.emptied()
+	l.drained()
+}
+
+// catalogued: what it exposes is what docs/metrics.md says.
+func (l *eppLab) catalogued() {
+	want := catalogue(l.t)
+	got := expose(l.page(l.t, "/metrics"))
+	for name, g := range got {
+		if w := want[name]; w.kind != g.kind || !slices.Equal(w.labels, g.labels) {
+			l.t.Errorf("%s is a %s by %q, and catalogued as a %s by %q", name, g.kind, g.labels, w.kind, w.labels)
+		}
+	}
+	for name, w := range want {
+		if _, ok := got[name]; !ok && w.at == "epp" && w.when == "always" {
+			l.t.Errorf("%s is catalogued, and not exposed", name)
+		}
+	}
+	if n := l.metric(l.t, "spokegate_picks_total"); n != 6 {
+		l.t.Errorf("%v picks", n)
+	}
+}
+
+// survives: an engine that dies is passed over, then failed, and comes back by itself.
+func (l *eppLab) survives(engine int) {
+	if engine == 2 {
+		engine = 0 // the shim looks after that one
+	}
+	_ = l.sims[engine].cmd.Process.Kill()
+	<-l.sims[engine].exited
+	for _, topic := range []string{"trains", "ships", "planes"} {
+		if at := l.ask(topic); at == engine {
+			l.t.Errorf("a dead engine served %s", topic)
+		}
+	}
+	l.pickable(2)
+	l.startSim(engine)
+	l.pickable(3)
+}
+
+// emptied: a pool without a worker is answered by the picker, and not for longer than it is so.
+func (l *eppLab) emptied() {
+	l.list()
+	l.pickable(1)
+	l.write("workers.yaml", "workers: {}\n")
+	l.opsSays(l.t, "/readyz", "note file workers.yaml: [1:10]")
+	l.list(0, 1)
+	l.pickable(3)
+}
+
+// drained: what runs at its end is served to the end, and new requests are turned away.
+func (l *eppLab) drained() {
+	t := l.t
+	s, err := l.openStream(t.Context(), post("none", "/v1/chat/completions", talk("boats", true, 300)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.cut()
+	if s.resp.StatusCode != http.StatusOK {
+		t.Fatalf("%v", s.resp)
+	}
+	if err := s.until("data:", 3); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.load("requests"); n != 1 {
+		t.Errorf("%v requests are booked while one runs", n)
+	}
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.until("[DONE]", 1); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-l.exited:
+		if l.err != nil {
+			t.Errorf("the picker ended: %v", l.err)
+		}
+	case <-time.After(stopPatience):
+		t.Error("the picker does not end")
+	}
+	if r := l.do(t, post("none", "/v1/chat/completions", talk("boats", false, 2))); r.status != http.StatusServiceUnavailable {
+		t.Errorf("without a picker: %v", r)
+	}
+}
+
+// load sums one kind of what is booked over the workers.
+func (l *eppLab) load(kind string) (sum float64) {
+	for line := range strings.Lines(l.page(l.t, "/metrics")) {
+		if strings.HasPrefix(line, workerLoad+"{") && strings.Contains(line, fmt.Sprintf("kind=%q", kind)) {
+			var n float64
+			_, value, _ := strings.Cut(line, "} ")
+			if _, err := fmt.Sscan(value, &n); err != nil {
+				l.t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
+}
