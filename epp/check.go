@@ -38,7 +38,7 @@ const (
 type check struct {
 	worker fleet.Worker
 	epoch  string
-	feed   *router.Feed
+	feed   feeds
 
 	parted    uint64 // a bit for each answer, the last one lowest
 	void      uint64 // of those parted: it had announced nothing of the prompt
@@ -68,7 +68,7 @@ func (c *check) doubt(now time.Time, was bool) (changed bool) {
 func newChecks(log *slog.Logger) *checks { return &checks{log: log, all: map[string]*check{}} }
 
 // open notes where a worker announces from now on.
-func (cs *checks) open(w fleet.Worker, epoch string, feed *router.Feed) {
+func (cs *checks) open(w fleet.Worker, epoch string, feed feeds) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c := cs.all[w.Addr]

@@ -48,7 +48,7 @@ type follower struct {
 
 // same says that the follower of one is that of the other.
 func same(a, b fleet.Worker) bool {
-	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.BlocksAddr == b.BlocksAddr
+	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.BlocksAddr == b.BlocksAddr && a.Ranks == b.Ranks
 }
 
 // set follows these workers and no other.
@@ -151,10 +151,10 @@ func (f *follower) session(ctx context.Context, c workerv1.BlocksClient) (whole 
 		return false, err
 	}
 	in := &intake{
-		open: func(epoch string) *router.Feed {
-			feed := f.router.Announced(f.worker.Addr, 0, seed)
-			f.p.checks.open(f.worker, epoch, feed)
-			return feed
+		open: func(epoch string) feeds {
+			fs := announced(f.router, f.worker, seed)
+			f.p.checks.open(f.worker, epoch, fs)
+			return fs
 		},
 		profile: func(p *workerv1.Profile) (exact bool) {
 			changed, exact := f.p.texts.profile(f.worker, p)

@@ -237,7 +237,7 @@ func TestAGapIsAskedAgain(t *testing.T) {
 	f.until(a + " degraded (cannot be followed: the announcement has a gap)")
 	f.asked(0)
 	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, &workerv1.Block{Key: 1, Rank: 1}, &workerv1.Block{Key: 2, Rank: 2}))
-	f.until(a + " degraded (cannot be followed: its data-parallel ranks are not told apart yet)")
+	f.until(a + " degraded (cannot be followed: it has more data-parallel ranks than it says (-ranks))")
 	f.asked(0)
 	f.tell(0, nil) // it ends the stream
 	f.until(a + " degraded (cannot be followed: EOF)")

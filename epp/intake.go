@@ -5,26 +5,25 @@ import (
 	"fmt"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
-	"github.com/spokegate/spokegate/router"
 	"github.com/spokegate/spokegate/router/blocktree"
 )
 
 // errAnew says that what was announced cannot be followed any further: the worker is to be asked for all of it again.
 var errAnew = errors.New("the announcement has a gap")
 
-// intake takes one worker's announcements into a feed of the router.
+// intake takes one worker's announcements into feeds of the router.
 type intake struct {
-	open    func(epoch string) *router.Feed
+	open    func(epoch string) feeds
 	profile func(*workerv1.Profile) (exact bool)
 	heard   func(held int) // it has announced something, and holds so many blocks now, each in each of its tiers
 
-	exact    bool         // what it announces can be held against prompts
-	feed     *router.Feed // nil: before the first snapshot, and while it is not exact
+	exact    bool  // what it announces can be held against prompts
+	feeds    feeds // nil: before the first snapshot, and while it is not exact
 	epoch    string
 	sequence uint64
 	whole    bool    // the snapshot is complete
-	rank     *uint32 // of all blocks
-	held     int
+	rank     *uint32 // of all blocks, where there is one feed
+	held     []int   // by feed
 }
 
 // take takes one message in. After an error the intake is of no further use.
@@ -33,7 +32,7 @@ func (in *intake) take(m *workerv1.FollowResponse) error {
 	case *workerv1.FollowResponse_Profile:
 		if in.exact = in.profile(said.Profile); !in.exact {
 			in.close()
-		} else if in.epoch != "" && in.feed == nil {
+		} else if in.epoch != "" && in.feeds == nil {
 			return errAnew // what it told before was passed over
 		}
 	case *workerv1.FollowResponse_Snapshot:
@@ -43,7 +42,7 @@ func (in *intake) take(m *workerv1.FollowResponse) error {
 			return errAnew
 		}
 		in.sequence = m.Sequence
-		if in.feed != nil {
+		if in.feeds != nil {
 			return in.changes(said.Changes.Changes)
 		}
 	}
@@ -54,20 +53,21 @@ func (in *intake) snapshot(m *workerv1.FollowResponse, s *workerv1.Snapshot) err
 	switch {
 	case s.First:
 		in.close()
-		in.epoch, in.rank, in.held = m.Epoch, nil, 0
+		in.epoch, in.rank = m.Epoch, nil
 		if in.exact {
-			in.feed = in.open(m.Epoch)
+			in.feeds = in.open(m.Epoch)
+			in.held = make([]int, len(in.feeds))
 		}
 	case in.whole || m.Epoch != in.epoch:
 		return errAnew
 	}
 	in.sequence, in.whole = m.Sequence, s.Last
-	if in.feed == nil {
+	if in.feeds == nil {
 		return nil
 	}
-	blocks := make([]blocktree.Block, 0, len(s.Blocks))
+	blocks := make(batch, len(in.feeds))
 	for _, b := range s.Blocks {
-		if err := in.add(&blocks, b); err != nil {
+		if err := in.add(blocks, b); err != nil {
 			return err
 		}
 	}
@@ -76,11 +76,11 @@ func (in *intake) snapshot(m *workerv1.FollowResponse, s *workerv1.Snapshot) err
 
 // changes go to the router in their order, as many at a time as are of one kind.
 func (in *intake) changes(all []*workerv1.Change) error {
-	var stored []blocktree.Block
+	stored := make(batch, len(in.feeds))
 	for _, c := range all {
 		switch c := c.Change.(type) {
 		case *workerv1.Change_Stored:
-			if err := in.add(&stored, c.Stored); err != nil {
+			if err := in.add(stored, c.Stored); err != nil {
 				return err
 			}
 			continue
@@ -88,59 +88,82 @@ func (in *intake) changes(all []*workerv1.Change) error {
 			if err := in.store(stored); err != nil {
 				return err
 			}
-			stored = stored[:0]
+			stored.clear()
 			if tier, ok := tierOf(c.Removed.Tier); ok {
-				in.feed.Removed(tier, uint32(c.Removed.Key))
-				in.held--
+				in.feeds.removed(tier, uint32(c.Removed.Key))
+				in.held[0]-- // of whichever rank: the sum tells, and may be too high behind the clearing of one
 			}
 		case *workerv1.Change_Cleared:
-			stored = stored[:0] // of the one rank that there is
-			in.feed.Cleared()
-			in.held = 0
-			in.heard(0)
+			at, err := in.feedOf(&c.Cleared.Rank)
+			if err != nil {
+				return err
+			}
+			stored[at] = stored[at][:0]
+			in.feeds[at].Cleared()
+			in.held[at] = 0
+			in.heard(in.sum())
 		}
 	}
 	return in.store(stored)
 }
 
-func (in *intake) store(blocks []blocktree.Block) error {
-	for i := range blocks {
-		if blocks[i].Tier != blocktree.Nowhere {
-			in.held++
+func (in *intake) store(all batch) error {
+	for at, blocks := range all {
+		for i := range blocks {
+			if blocks[i].Tier != blocktree.Nowhere {
+				in.held[at]++
+			}
 		}
-	}
-	if len(blocks) > 0 {
-		in.heard(in.held)
-	}
-	if lost := in.feed.Stored(blocks); lost > 0 {
-		return fmt.Errorf("%w: %d of %d blocks have no place", errAnew, lost, len(blocks))
+		if len(blocks) > 0 {
+			in.heard(in.sum())
+		}
+		if lost := in.feeds[at].Stored(blocks); lost > 0 {
+			return fmt.Errorf("%w: %d of %d blocks have no place", errAnew, lost, len(blocks))
+		}
 	}
 	return nil
 }
 
-func (in *intake) close() {
-	if in.feed != nil {
-		in.feed.Close()
+// sum is how many blocks are held, by all ranks.
+func (in *intake) sum() (n int) {
+	for _, held := range in.held {
+		n += held
 	}
-	in.feed = nil
+	return max(n, 0)
 }
 
-// errRanks: what one data-parallel rank holds is of no use to another, and which of them serves is the engine's choice.
-var errRanks = errors.New("its data-parallel ranks are not told apart yet")
+func (in *intake) close() {
+	in.feeds.close()
+	in.feeds = nil
+}
 
-// add appends a block.
-func (in *intake) add(to *[]blocktree.Block, b *workerv1.Block) error {
-	if in.rank == nil {
-		in.rank = &b.Rank
-	} else if *in.rank != b.Rank {
-		return errRanks
+// feedOf is the feed of a rank. Where there is one, it is that of whichever rank is the first to be told of.
+func (in *intake) feedOf(rank *uint32) (at int, err error) {
+	switch {
+	case len(in.feeds) > 1 && int(*rank) < len(in.feeds):
+		return int(*rank), nil
+	case len(in.feeds) > 1:
+		return 0, errRanks
+	case in.rank == nil:
+		in.rank = rank
+	case *in.rank != *rank:
+		return 0, errRanks
+	}
+	return 0, nil
+}
+
+// add appends a block to those of its rank.
+func (in *intake) add(to batch, b *workerv1.Block) error {
+	at, err := in.feedOf(&b.Rank)
+	if err != nil {
+		return err
 	}
 	tier, ok := tierOf(b.Tier)
 	if !ok {
 		tier = blocktree.Nowhere // it names the place of those behind it
 	}
 	// The low half of a key is a small number that no other block of the worker has at the same time.
-	*to = append(*to, blocktree.Block{Key: uint32(b.Key), Parent: uint32(b.Parent), Root: b.Root, Length: b.Length, Hash: b.Hash, Tier: tier})
+	to[at] = append(to[at], blocktree.Block{Key: uint32(b.Key), Parent: uint32(b.Parent), Root: b.Root, Length: b.Length, Hash: b.Hash, Tier: tier})
 	return nil
 }
 

@@ -14,12 +14,31 @@ const loadsEvery = time.Second
 func (p *Picker) reportLoads() {
 	for _, w := range p.Fleet.View().Workers {
 		r := p.router(w.Endpoint)
-		if said := w.Status(); r != nil && said.Load != nil {
-			r.Reported(w.Addr, 0, reportOf(said))
+		if r == nil {
+			continue
+		}
+		switch said := w.Status(); {
+		case w.Ranks > 1: // where they are not told apart, nobody knows which has how much
+			for rank, l := range said.Ranks {
+				r.Reported(w.Addr, rank, reportOf(said.At, l))
+			}
+		case said.Load != nil:
+			r.Reported(w.Addr, 0, reportOf(said.At, *said.Load))
 		}
 	}
 }
 
-func reportOf(s fleet.Status) router.Report {
-	return router.Report{At: s.At, Running: int(s.Load.Running), Waiting: int(s.Load.Waiting), CacheUsed: float64(s.Load.CacheUsedPermille) / 1000}
+func reportOf(at time.Time, l fleet.Load) router.Report {
+	return router.Report{At: at, Running: int(l.Running), Waiting: int(l.Waiting), CacheUsed: float64(l.CacheUsedPermille) / 1000}
+}
+
+// workersOf are workers as routers know them. The blocks of a device are told of all ranks together.
+func workersOf(list []fleet.Worker) []router.Worker {
+	ws := make([]router.Worker, len(list))
+	for i, w := range list {
+		ws[i] = router.Worker{
+			Addr: w.Addr, Ranks: int(w.Ranks), Role: w.Role, Blocks: int(w.Blocks / uint64(max(w.Ranks, 1))), BlockTokens: int(w.BlockSize),
+		}
+	}
+	return ws
 }

@@ -103,11 +103,7 @@ func (p *Picker) follow() {
 			}
 			p.routers[e.Name] = r
 			r.SetRouting(e.Routing)
-			var ws []router.Worker
-			for _, w := range p.Fleet.Pickable(e.Name) {
-				ws = append(ws, router.Worker{Addr: w.Addr, Blocks: int(w.Blocks), BlockTokens: int(w.BlockSize)})
-			}
-			r.SetWorkers(ws)
+			r.SetWorkers(workersOf(p.Fleet.Pickable(e.Name)))
 		}
 	}
 	p.forgetRestarted()
