@@ -1,5 +1,7 @@
 package store
 
+import "github.com/spokegate/spokegate/sqldb"
+
 // Revision is a row of the revisions.
 type Revision struct {
 	Number                                uint64
@@ -18,21 +20,21 @@ func scanRevision(scan func(...any) error) (r Revision, err error) {
 
 // Head is the latest revision; Number 0: there is none.
 func (t *Tx) Head() (r Revision, err error) {
-	r, err = scanRevision(t.row(`SELECT ` + revisionColumns + ` FROM revisions ORDER BY number DESC LIMIT 1`).Scan)
-	_, err = found(err)
+	r, err = scanRevision(t.Row(`SELECT ` + revisionColumns + ` FROM revisions ORDER BY number DESC LIMIT 1`).Scan)
+	_, err = sqldb.Found(err)
 	return r, err
 }
 
 // Revision is one by its number.
 func (t *Tx) Revision(number uint64) (r Revision, ok bool, err error) {
-	r, err = scanRevision(t.row(`SELECT `+revisionColumns+` FROM revisions WHERE number = ?`, number).Scan)
-	ok, err = found(err)
+	r, err = scanRevision(t.Row(`SELECT `+revisionColumns+` FROM revisions WHERE number = ?`, number).Scan)
+	ok, err = sqldb.Found(err)
 	return r, ok, err
 }
 
 // Revisions gives up to limit below a number, the newest first.
 func (t *Tx) Revisions(before uint64, limit int) (list []Revision, err error) {
-	err = t.each(func(scan func(...any) error) error {
+	err = t.Tx.Each(func(scan func(...any) error) error {
 		r, err := scanRevision(scan)
 		list = append(list, r)
 		return err
@@ -42,7 +44,7 @@ func (t *Tx) Revisions(before uint64, limit int) (list []Revision, err error) {
 
 // AddRevision adds a revision; that its number is the next is the caller's part, and that no number is there twice the table's.
 func (t *Tx) AddRevision(r Revision) error {
-	return t.exec(`INSERT INTO revisions (`+revisionColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	return t.Exec(`INSERT INTO revisions (`+revisionColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		r.Number, r.Digest, r.Message, r.Actor, r.Role, r.Request, r.At, r.Changes, r.RollbackTo)
 }
 
@@ -65,7 +67,7 @@ type AuditQuery struct {
 // AddAudit adds rows, in order. Bodies are stored only where there is no revision to read them from.
 func (t *Tx) AddAudit(rows []Audit) error {
 	var last uint64
-	if err := t.row(`SELECT coalesce(max(number), 0) FROM audit`).Scan(&last); err != nil {
+	if err := t.Row(`SELECT coalesce(max(number), 0) FROM audit`).Scan(&last); err != nil {
 		return err
 	}
 	for _, a := range rows {
@@ -77,7 +79,7 @@ func (t *Tx) AddAudit(rows []Audit) error {
 		if a.Revision == 0 && a.After != nil {
 			after = a.After
 		}
-		err := t.again(`INSERT INTO audit (number, at, actor, role, request, action, kind, name, revision, before, after)
+		err := t.Again(`INSERT INTO audit (number, at, actor, role, request, action, kind, name, revision, before, after)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, last, a.At, a.Actor, a.Role, a.Request, a.Action, a.Kind, a.Name, a.Revision, before, after)
 		if err != nil {
 			return err
@@ -99,7 +101,7 @@ func (t *Tx) Audit(q AuditQuery) (list []Audit, err error) {
 			args = append(args, c.value)
 		}
 	}
-	err = t.each(func(scan func(...any) error) error {
+	err = t.Tx.Each(func(scan func(...any) error) error {
 		var a Audit
 		err := scan(&a.Number, &a.At, &a.Actor, &a.Role, &a.Request, &a.Action, &a.Kind, &a.Name, &a.Revision, &a.Before, &a.After)
 		list = append(list, a)
@@ -117,15 +119,15 @@ type Answer struct {
 
 // Answer is the one under a key, of an actor.
 func (t *Tx) Answer(actor, key string) (a Answer, ok bool, err error) {
-	err = t.row(`SELECT content, answer, at FROM answers WHERE actor = ? AND idempotency = ?`, actor, key).Scan(&a.Content, &a.Answer, &a.At)
-	ok, err = found(err)
+	err = t.Row(`SELECT content, answer, at FROM answers WHERE actor = ? AND idempotency = ?`, actor, key).Scan(&a.Content, &a.Answer, &a.At)
+	ok, err = sqldb.Found(err)
 	return a, ok, err
 }
 
 // AddAnswer keeps an answer, and forgets those from before a time.
 func (t *Tx) AddAnswer(actor, key string, a Answer, forget int64) error {
-	if err := t.exec(`DELETE FROM answers WHERE at < ?`, forget); err != nil {
+	if err := t.Exec(`DELETE FROM answers WHERE at < ?`, forget); err != nil {
 		return err
 	}
-	return t.exec(`INSERT INTO answers (actor, idempotency, content, answer, at) VALUES (?, ?, ?, ?, ?)`, actor, key, a.Content, a.Answer, a.At)
+	return t.Exec(`INSERT INTO answers (actor, idempotency, content, answer, at) VALUES (?, ?, ?, ?, ?)`, actor, key, a.Content, a.Answer, a.At)
 }

@@ -1,15 +1,6 @@
 package store
 
-import (
-	"context"
-	"fmt"
-	"strconv"
-	"strings"
-)
-
-// migrations make the schema, step by step; a database remembers how many it has had. A step is never changed once it was
-// released, only followed by another. TEXT_C is a text that is ordered byte by byte, BYTES holds bytes. Times are Unix
-// nanoseconds; 0: none.
+// migrations make the schema: see sqldb.Migrate. Times are Unix nanoseconds; 0: none.
 var migrations = []string{
 	// A version of a thing holds from one revision on (since) and until another one; forever is the latest. A body that is NULL
 	// says that the thing is not there. team is that of a key, for lists and counts; else ''.
@@ -31,49 +22,4 @@ var migrations = []string{
 	CREATE TABLE sums (spoke TEXT_C NOT NULL, period TEXT_C NOT NULL, owner TEXT_C NOT NULL, name TEXT_C NOT NULL, model TEXT_C NOT NULL,
 		requests BIGINT NOT NULL, tokens BIGINT NOT NULL, gone BIGINT NOT NULL, PRIMARY KEY (period, owner, name, model, spoke));
 	CREATE INDEX sums_by_end ON sums (gone);`,
-}
-
-var (
-	sqliteTypes   = strings.NewReplacer("TEXT_C", "TEXT", "BYTES", "BLOB")
-	postgresTypes = strings.NewReplacer("TEXT_C", `TEXT COLLATE "C"`, "BYTES", "BYTEA")
-)
-
-// migrate brings the schema up to a number of steps.
-func (s *Store) migrate(ctx context.Context, steps int) error {
-	return s.Update(ctx, func(tx *Tx) error {
-		if err := tx.exec(`CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)`); err != nil {
-			return err
-		}
-		had, err := tx.schema()
-		if err != nil {
-			return err
-		}
-		if had > steps {
-			return fmt.Errorf("its schema is %d, of a newer version of spokegate: this one knows %d", had, steps)
-		}
-		types := sqliteTypes
-		if s.postgres {
-			types = postgresTypes
-		}
-		for _, step := range migrations[had:steps] {
-			for statement := range strings.SplitSeq(types.Replace(step), ";") {
-				if strings.TrimSpace(statement) == "" {
-					continue
-				}
-				if err := tx.exec(statement); err != nil {
-					return fmt.Errorf("make its schema: %w", err)
-				}
-			}
-		}
-		return tx.exec(`INSERT INTO meta (name, value) VALUES ('schema', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`, strconv.Itoa(steps))
-	})
-}
-
-// schema is how many steps the database has had.
-func (t *Tx) schema() (int, error) {
-	var text string
-	if has, err := found(t.row(`SELECT value FROM meta WHERE name = 'schema'`).Scan(&text)); !has || err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(text)
 }

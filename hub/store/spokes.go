@@ -9,13 +9,13 @@ type Report struct {
 
 // PutReport keeps a spoke's report in the place of the one before.
 func (t *Tx) PutReport(r Report) error {
-	return t.exec(`INSERT INTO reports (spoke, body, at) VALUES (?, ?, ?)
+	return t.Exec(`INSERT INTO reports (spoke, body, at) VALUES (?, ?, ?)
 		ON CONFLICT (spoke) DO UPDATE SET body = excluded.body, at = excluded.at`, r.Spoke, r.Body, r.At)
 }
 
 // Reports are all spokes' last ones, in order of name.
 func (t *Tx) Reports() (list []Report, err error) {
-	err = t.each(func(scan func(...any) error) error {
+	err = t.Tx.Each(func(scan func(...any) error) error {
 		var r Report
 		err := scan(&r.Spoke, &r.Body, &r.At)
 		list = append(list, r)
@@ -34,7 +34,7 @@ type Sum struct {
 // PutSums keeps sums. A sum never falls: one that comes late changes nothing.
 func (t *Tx) PutSums(list []Sum) error {
 	for _, s := range list {
-		err := t.again(`INSERT INTO sums (spoke, period, owner, name, model, requests, tokens, gone) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+		err := t.Again(`INSERT INTO sums (spoke, period, owner, name, model, requests, tokens, gone) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (period, owner, name, model, spoke) DO UPDATE SET
 			requests = CASE WHEN excluded.requests > sums.requests THEN excluded.requests ELSE sums.requests END,
 			tokens = CASE WHEN excluded.tokens > sums.tokens THEN excluded.tokens ELSE sums.tokens END`,
@@ -47,11 +47,11 @@ func (t *Tx) PutSums(list []Sum) error {
 }
 
 // ForgetSums forgets those that may be.
-func (t *Tx) ForgetSums(now int64) error { return t.exec(`DELETE FROM sums WHERE gone < ?`, now) }
+func (t *Tx) ForgetSums(now int64) error { return t.Exec(`DELETE FROM sums WHERE gone < ?`, now) }
 
 // SumsElsewhere adds up, for each owner and period, what all spokes but one have used.
 func (t *Tx) SumsElsewhere(spoke string, now int64) (list []Sum, err error) {
-	err = t.each(func(scan func(...any) error) error {
+	err = t.Tx.Each(func(scan func(...any) error) error {
 		var s Sum
 		err := scan(&s.Period, &s.Owner, &s.Name, &s.Model, &s.Requests, &s.Tokens)
 		list = append(list, s)

@@ -3,6 +3,8 @@ package store
 import (
 	"math"
 	"strings"
+
+	"github.com/spokegate/spokegate/sqldb"
 )
 
 // forever is the end of a version that has none.
@@ -27,34 +29,34 @@ func scanVersion(scan func(...any) error) (v Version, err error) {
 
 // Current is a thing as it is; ok is false where it is not there.
 func (t *Tx) Current(kind, name string) (v Version, ok bool, err error) {
-	s, err := t.prepared(`SELECT ` + versionColumns + ` FROM versions WHERE kind = ? AND name = ? ORDER BY since DESC LIMIT 1`)
+	row, err := t.RowAgain(`SELECT `+versionColumns+` FROM versions WHERE kind = ? AND name = ? ORDER BY since DESC LIMIT 1`, kind, name)
 	if err != nil {
 		return v, false, err
 	}
-	v, err = scanVersion(s.QueryRowContext(t.ctx, kind, name).Scan)
-	ok, err = found(err)
+	v, err = scanVersion(row.Scan)
+	ok, err = sqldb.Found(err)
 	return v, ok && v.Body != nil, err
 }
 
 // At is a thing as it was at a revision.
 func (t *Tx) At(kind, name string, revision uint64) (v Version, ok bool, err error) {
-	v, err = scanVersion(t.row(`SELECT `+versionColumns+` FROM versions WHERE kind = ? AND name = ? AND since <= ? ORDER BY since DESC LIMIT 1`,
+	v, err = scanVersion(t.Row(`SELECT `+versionColumns+` FROM versions WHERE kind = ? AND name = ? AND since <= ? ORDER BY since DESC LIMIT 1`,
 		kind, name, revision).Scan)
-	ok, err = found(err)
+	ok, err = sqldb.Found(err)
 	return v, ok && v.Body != nil, err
 }
 
 // LastBody is what a thing was when it was there last.
 func (t *Tx) LastBody(kind, name string) (v Version, ok bool, err error) {
-	v, err = scanVersion(t.row(`SELECT `+versionColumns+` FROM versions WHERE kind = ? AND name = ? AND body IS NOT NULL ORDER BY since DESC LIMIT 1`,
+	v, err = scanVersion(t.Row(`SELECT `+versionColumns+` FROM versions WHERE kind = ? AND name = ? AND body IS NOT NULL ORDER BY since DESC LIMIT 1`,
 		kind, name).Scan)
-	ok, err = found(err)
+	ok, err = sqldb.Found(err)
 	return v, ok, err
 }
 
 // Put adds the version of a thing that its revision makes. The caller has numbered it.
 func (t *Tx) Put(v Version) error {
-	err := t.again(`UPDATE versions SET until = ? WHERE kind = ? AND name = ? AND until = ?`, v.Since, v.Kind, v.Name, int64(forever))
+	err := t.Again(`UPDATE versions SET until = ? WHERE kind = ? AND name = ? AND until = ?`, v.Since, v.Kind, v.Name, int64(forever))
 	if err != nil {
 		return err
 	}
@@ -62,7 +64,7 @@ func (t *Tx) Put(v Version) error {
 	if v.Body != nil {
 		body = v.Body
 	}
-	return t.again(`INSERT INTO versions (`+versionColumns+`, until) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+	return t.Again(`INSERT INTO versions (`+versionColumns+`, until) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		v.Kind, v.Name, v.Since, v.Team, body, v.Created, v.Updated, int64(forever))
 }
 
@@ -77,7 +79,7 @@ func (t *Tx) List(kind, after string, limit int, teams []string) (list []Version
 			args = append(args, team)
 		}
 	}
-	err = t.each(func(scan func(...any) error) error {
+	err = t.Tx.Each(func(scan func(...any) error) error {
 		v, err := scanVersion(scan)
 		list = append(list, v)
 		return err
@@ -87,7 +89,7 @@ func (t *Tx) List(kind, after string, limit int, teams []string) (list []Version
 
 // Each calls f with every thing of a kind as it was at a revision, in no order.
 func (t *Tx) Each(kind string, revision uint64, f func(Version) error) error {
-	return t.each(func(scan func(...any) error) error {
+	return t.Tx.Each(func(scan func(...any) error) error {
 		v, err := scanVersion(scan)
 		if err != nil {
 			return err
@@ -98,13 +100,13 @@ func (t *Tx) Each(kind string, revision uint64, f func(Version) error) error {
 
 // CountTeam is how many keys of a team there are.
 func (t *Tx) CountTeam(team string) (n int, err error) {
-	err = t.row(`SELECT count(*) FROM versions WHERE team = ? AND team <> '' AND until = 9223372036854775807`, team).Scan(&n)
+	err = t.Row(`SELECT count(*) FROM versions WHERE team = ? AND team <> '' AND until = 9223372036854775807`, team).Scan(&n)
 	return n, err
 }
 
 // Count is how many things of a kind there are.
 func (t *Tx) Count(kind string) (n int, err error) {
-	err = t.row(`SELECT count(*) FROM versions WHERE kind = ? AND until = 9223372036854775807 AND body IS NOT NULL`, kind).Scan(&n)
+	err = t.Row(`SELECT count(*) FROM versions WHERE kind = ? AND until = 9223372036854775807 AND body IS NOT NULL`, kind).Scan(&n)
 	return n, err
 }
 
@@ -116,7 +118,7 @@ type Pair struct{ From, To Version }
 func (t *Tx) Between(from, to uint64) (list []Pair, err error) {
 	const columns = `t.kind, t.name, coalesce(a.since, 0), coalesce(a.team, ''), a.body, coalesce(a.created, 0), coalesce(a.updated, 0),
 		b.since, b.team, b.body, b.created, b.updated`
-	err = t.each(func(scan func(...any) error) error {
+	err = t.Tx.Each(func(scan func(...any) error) error {
 		var p Pair
 		err := scan(&p.From.Kind, &p.From.Name, &p.From.Since, &p.From.Team, &p.From.Body, &p.From.Created, &p.From.Updated,
 			&p.To.Since, &p.To.Team, &p.To.Body, &p.To.Created, &p.To.Updated)

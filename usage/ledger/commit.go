@@ -11,6 +11,8 @@ import (
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	"github.com/spokegate/spokegate/usage"
+
+	"github.com/spokegate/spokegate/sqldb"
 )
 
 // commit counts items: all that follows from them and the places behind them, in one transaction. Counting them again
@@ -92,7 +94,7 @@ func (b *batch) load(items []Item) error {
 		for i, id := range ids {
 			args[i] = id
 		}
-		err := b.tx.each(func(scan func(...any) error) error {
+		err := b.tx.Each(func(scan func(...any) error) error {
 			var id string
 			var state []byte
 			h := &held{known: true}
@@ -106,7 +108,7 @@ func (b *batch) load(items []Item) error {
 			h.was, h.had, h.added = h.amounts(b.bill)
 			b.entries[id] = h
 			return nil
-		}, `SELECT admission, day, state FROM admissions WHERE admission IN `+many(1, len(ids)), args...)
+		}, `SELECT admission, day, state FROM admissions WHERE admission IN `+sqldb.Many(1, len(ids)), args...)
 		if err != nil {
 			return err
 		}
@@ -207,7 +209,7 @@ func (b *batch) save() error {
 			}
 			args = append(args, id, h.day, openAt, state)
 		}
-		err := b.tx.exec(`INSERT INTO admissions (admission, day, open_at, state) VALUES `+many(len(ids), 4)+
+		err := b.tx.Exec(`INSERT INTO admissions (admission, day, open_at, state) VALUES `+sqldb.Many(len(ids), 4)+
 			` ON CONFLICT (admission) DO UPDATE SET day = excluded.day, open_at = excluded.open_at, state = excluded.state`, args...)
 		if err != nil {
 			return err
@@ -223,7 +225,7 @@ func (b *batch) goOn(items []Item) error {
 		places[it.Lane] = it.Place
 	}
 	for _, lane := range slices.Sorted(maps.Keys(places)) {
-		err := b.tx.exec(`INSERT INTO lanes (lane, place) VALUES (?, ?) ON CONFLICT (lane) DO UPDATE SET place = excluded.place`, lane, places[lane])
+		err := b.tx.Exec(`INSERT INTO lanes (lane, place) VALUES (?, ?) ON CONFLICT (lane) DO UPDATE SET place = excluded.place`, lane, places[lane])
 		if err != nil {
 			return err
 		}

@@ -163,7 +163,7 @@ func allCounted(l *Ledger, dir string) bool {
 		path, _ := filepath.Abs(f)
 		var place string
 		err := l.db.view(context.Background(), func(tx *tx) error {
-			return tx.row(`SELECT place FROM lanes WHERE lane = ?`, "spool "+path).Scan(&place)
+			return tx.Row(`SELECT place FROM lanes WHERE lane = ?`, "spool "+path).Scan(&place)
 		})
 		left, e := usage.Lines(f, place, 1, func(usage.Line, string) error { return nil })
 		if err != nil || e != nil || left > 0 {

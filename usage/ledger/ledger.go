@@ -110,24 +110,24 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	}
 	l := &Ledger{cfg: cfg, db: db, metrics: newMetrics(cfg.Registerer), places: map[string]string{}}
 	if err := l.open(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("the ledger's database %s: %w", db.where, err), db.close())
+		return nil, errors.Join(fmt.Errorf("the ledger's database %s: %w", db.Where(), err), db.Close())
 	}
 	l.metrics.watch(cfg.Registerer, l)
 	return l, nil
 }
 
 func (l *Ledger) open(ctx context.Context) (err error) {
-	if err := l.db.migrate(ctx, len(migrations)); err != nil {
+	if err := l.db.Migrate(ctx, migrations); err != nil {
 		return err
 	}
 	if l.writer, err = l.db.takeOver(ctx, l.cfg.Bill); err != nil {
 		return err
 	}
 	return l.db.view(ctx, func(tx *tx) (err error) {
-		if l.horizon, err = tx.number(metaHorizon); err != nil {
+		if l.horizon, err = tx.Number(metaHorizon); err != nil {
 			return err
 		}
-		return tx.each(func(scan func(...any) error) error {
+		return tx.Each(func(scan func(...any) error) error {
 			var lane, place string
 			defer func() { l.places[lane] = place }()
 			return scan(&lane, &place)
@@ -136,7 +136,7 @@ func (l *Ledger) open(ctx context.Context) (err error) {
 }
 
 // Where is the database, without a password.
-func (l *Ledger) Where() string { return l.db.where }
+func (l *Ledger) Where() string { return l.db.Where() }
 
 // Close closes the database. Run must have returned.
-func (l *Ledger) Close() error { return l.db.close() }
+func (l *Ledger) Close() error { return l.db.Close() }

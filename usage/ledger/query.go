@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spokegate/spokegate/sqldb"
 )
 
 // Query asks for sums.
@@ -168,7 +170,7 @@ func (q *Query) sql(k *kind) (string, []any) {
 		where, args = append(where, "hour < ?"), append(args, q.To.Unix())
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Where)) {
-		where = append(where, k.expression(name)+" IN "+many(1, len(q.Where[name])))
+		where = append(where, k.expression(name)+" IN "+sqldb.Many(1, len(q.Where[name])))
 		for _, v := range q.Where[name] {
 			args = append(args, v)
 		}
@@ -184,7 +186,7 @@ func (q *Query) sql(k *kind) (string, []any) {
 		numbers = append(numbers, strconv.Itoa(len(groups)))
 	}
 	if q.After != nil {
-		where = append(where, "("+strings.Join(groups, ", ")+") > "+many(1, len(groups)))
+		where = append(where, "("+strings.Join(groups, ", ")+") > "+sqldb.Many(1, len(groups)))
 		for _, v := range q.After {
 			args = append(args, v)
 		}
@@ -205,7 +207,7 @@ func (q *Query) sql(k *kind) (string, []any) {
 func (l *Ledger) Sums(ctx context.Context, q Query) (rows []Row, next string, err error) {
 	text, args := q.sql(l.db.kind)
 	err = l.db.view(ctx, func(tx *tx) error {
-		return tx.each(func(scan func(...any) error) error {
+		return tx.Each(func(scan func(...any) error) error {
 			r := Row{Group: make([]string, len(q.Group))}
 			var to []any
 			for i := range r.Group {

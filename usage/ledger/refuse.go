@@ -47,7 +47,7 @@ func (b *batch) refusal(it Item, reason, what string) verdict {
 func (b *batch) refuse() error {
 	more := map[string]int64{}
 	for i, f := range b.refused {
-		n, err := b.tx.changed(`INSERT INTO refused (digest, at, reason, id, origin, what) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING`,
+		n, err := b.tx.Changed(`INSERT INTO refused (digest, at, reason, id, origin, what) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING`,
 			f.digest, b.now+int64(i), f.reason, clip(f.id), clip(f.origin), clip(f.what))
 		if err != nil {
 			return err
@@ -55,18 +55,18 @@ func (b *batch) refuse() error {
 		more[f.reason] += n
 	}
 	for reason, n := range more {
-		had, err := b.tx.number(metaRefused + reason)
+		had, err := b.tx.Number(metaRefused + reason)
 		if err != nil {
 			return err
 		}
-		if err := b.tx.set(metaRefused+reason, strconv.FormatInt(had+n, 10)); err != nil {
+		if err := b.tx.Set(metaRefused+reason, strconv.FormatInt(had+n, 10)); err != nil {
 			return err
 		}
 	}
 	if len(more) == 0 {
 		return nil
 	}
-	return b.tx.exec(`DELETE FROM refused WHERE at < (SELECT at FROM refused ORDER BY at DESC LIMIT 1 OFFSET ?)`, listed)
+	return b.tx.Exec(`DELETE FROM refused WHERE at < (SELECT at FROM refused ORDER BY at DESC LIMIT 1 OFFSET ?)`, listed)
 }
 
 // clip makes a text one that every database holds, and short.
@@ -92,7 +92,7 @@ func (b *batch) tell() error {
 		if at < 0 {
 			at = b.now / int64(time.Second)
 		}
-		err := b.tx.exec(`INSERT INTO balances (digest, at, body) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING`,
+		err := b.tx.Exec(`INSERT INTO balances (digest, at, body) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING`,
 			digest(r.Id, r.Source, strconv.FormatUint(r.Epoch, 10), strconv.FormatUint(r.Sequence, 10)), at,
 			strings.ReplaceAll(string(body), "\x00", ""))
 		if err != nil {
@@ -102,7 +102,7 @@ func (b *batch) tell() error {
 	if len(b.told) == 0 {
 		return nil
 	}
-	return b.tx.exec(`DELETE FROM balances WHERE at < (SELECT at FROM balances ORDER BY at DESC LIMIT 1 OFFSET ?)`, listed)
+	return b.tx.Exec(`DELETE FROM balances WHERE at < (SELECT at FROM balances ORDER BY at DESC LIMIT 1 OFFSET ?)`, listed)
 }
 
 // forgetRows is how many admissions one transaction forgets.
@@ -118,10 +118,10 @@ func (l *Ledger) forget(ctx context.Context) (all bool, err error) {
 		if err := tx.mine(l.writer); err != nil {
 			return err
 		}
-		if err := tx.set(metaHorizon, strconv.FormatInt(horizon, 10)); err != nil {
+		if err := tx.Set(metaHorizon, strconv.FormatInt(horizon, 10)); err != nil {
 			return err
 		}
-		gone, err = tx.changed(`DELETE FROM admissions WHERE admission IN (SELECT admission FROM admissions WHERE day < ? LIMIT ?)`,
+		gone, err = tx.Changed(`DELETE FROM admissions WHERE admission IN (SELECT admission FROM admissions WHERE day < ? LIMIT ?)`,
 			horizon/day-1, forgetRows)
 		return err
 	})

@@ -193,7 +193,7 @@ func TestOverflow(t *testing.T) {
 		a, u, s := request("a", 0, time.Minute)
 		take(t, l, a, u, s)
 		err := l.db.update(context.Background(), func(tx *tx) error {
-			return tx.exec(`UPDATE totals SET prompt_tokens = ?`, int64(math.MaxInt64-150))
+			return tx.Exec(`UPDATE totals SET prompt_tokens = ?`, int64(math.MaxInt64-150))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -266,14 +266,14 @@ func TestMigrations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := old.migrate(ctx, 1); err != nil {
+		if err := old.Migrate(ctx, migrations[:1]); err != nil {
 			t.Fatal(err)
 		}
 		err = old.update(ctx, func(tx *tx) error {
-			return errors.Join(tx.exec(`INSERT INTO lanes (lane, place) VALUES ('kafka x', '42')`),
-				tx.exec(`INSERT INTO dims VALUES (1, 'd', 't', 'k', 'm', '', 'USD')`), tx.exec(storeRows(1), totalsRow(0, 1, 5)...))
+			return errors.Join(tx.Exec(`INSERT INTO lanes (lane, place) VALUES ('kafka x', '42')`),
+				tx.Exec(`INSERT INTO dims VALUES (1, 'd', 't', 'k', 'm', '', 'USD')`), tx.Exec(storeRows(1), totalsRow(0, 1, 5)...))
 		})
-		if err := errors.Join(err, old.close()); err != nil {
+		if err := errors.Join(err, old.Close()); err != nil {
 			t.Fatal(err)
 		}
 		l := opened(t, Config{Database: database})
@@ -285,7 +285,7 @@ func TestMigrations(t *testing.T) {
 		bad := proto.CloneOf(u)
 		bad.Id = "nonsense"
 		take(t, l, a, u, s, bad) // what the newer steps brought
-		if err := l.db.update(ctx, func(tx *tx) error { return tx.set(metaSchema, "99") }); err != nil {
+		if err := l.db.update(ctx, func(tx *tx) error { return tx.Set("schema", "99") }); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Open(ctx, Config{Database: database, Feed: &noFeed{}}); err == nil || !strings.Contains(err.Error(), "of a newer version") {

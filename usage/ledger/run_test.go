@@ -33,7 +33,7 @@ func TestRunGoesOn(t *testing.T) {
 		q := &queue{make(chan Item, 10)}
 		l := opened(t, Config{Database: database, Feed: q})
 		rename := func(from, to string) {
-			err := l.db.update(context.Background(), func(tx *tx) error { return tx.exec("ALTER TABLE " + from + " RENAME TO " + to) })
+			err := l.db.update(context.Background(), func(tx *tx) error { return tx.Exec("ALTER TABLE " + from + " RENAME TO " + to) })
 			if err != nil {
 				t.Fatal(err)
 			}

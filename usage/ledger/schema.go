@@ -1,16 +1,6 @@
 package ledger
 
-import (
-	"context"
-	"database/sql"
-	"errors"
-	"fmt"
-	"strconv"
-	"strings"
-)
-
-// migrations make the schema, step by step; a database remembers how many it has had. A step is never changed once it was
-// released, only followed by another. TEXT_C is a text that is ordered byte by byte, BYTES holds bytes.
+// migrations make the schema: see sqldb.Migrate.
 var migrations = []string{
 	// What is counted. hour and open_at are Unix seconds, day is days since 1970, all UTC.
 	`CREATE TABLE lanes (lane TEXT PRIMARY KEY, place TEXT NOT NULL);
@@ -34,58 +24,8 @@ var migrations = []string{
 
 // Names of what the table meta holds.
 const (
-	metaSchema  = "schema"  // how many migrations were made
 	metaWriter  = "writer"  // who opened the database last
 	metaBill    = "bill"    // Bill
 	metaHorizon = "horizon" // Unix seconds: admissions before it may be forgotten
 	metaRefused = "refused/"
 )
-
-// migrate brings the schema up to a number of steps.
-func (d *database) migrate(ctx context.Context, steps int) error {
-	return d.update(ctx, func(tx *tx) error {
-		if err := tx.exec(`CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)`); err != nil {
-			return err
-		}
-		had, err := tx.number(metaSchema)
-		if err != nil {
-			return err
-		}
-		if int(had) > steps {
-			return fmt.Errorf("the ledger's schema is %d, of a newer version of spokegate: this one knows %d", had, steps)
-		}
-		for _, step := range migrations[had:steps] {
-			for statement := range strings.SplitSeq(d.kind.types.Replace(step), ";") {
-				if strings.TrimSpace(statement) == "" {
-					continue
-				}
-				if err := tx.exec(statement); err != nil {
-					return fmt.Errorf("make the ledger's schema: %w", err)
-				}
-			}
-		}
-		return tx.set(metaSchema, strconv.Itoa(steps))
-	})
-}
-
-// meta is a value by its name; empty: there is none.
-func (t *tx) meta(name string) (value string, err error) {
-	err = t.row(`SELECT value FROM meta WHERE name = ?`, name).Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
-	}
-	return value, err
-}
-
-func (t *tx) set(name, value string) error {
-	return t.exec(`INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, value)
-}
-
-// number is a value that is one; 0: there is none.
-func (t *tx) number(name string) (int64, error) {
-	s, err := t.meta(name)
-	if err != nil || s == "" {
-		return 0, err
-	}
-	return strconv.ParseInt(s, 10, 64)
-}

@@ -84,14 +84,14 @@ func (l *Ledger) State(ctx context.Context, since time.Time, overdue time.Durati
 }
 
 func (t *tx) missing(before int64, s *State) error {
-	err := t.row(`SELECT count(*) FROM admissions WHERE open_at IS NOT NULL AND open_at < ?`, before).Scan(&s.Missing)
+	err := t.Row(`SELECT count(*) FROM admissions WHERE open_at IS NOT NULL AND open_at < ?`, before).Scan(&s.Missing)
 	if err != nil {
 		return err
 	}
-	if err := t.row(`SELECT count(*) FROM admissions WHERE open_at IS NOT NULL AND open_at >= ?`, before).Scan(&s.Open); err != nil {
+	if err := t.Row(`SELECT count(*) FROM admissions WHERE open_at IS NOT NULL AND open_at >= ?`, before).Scan(&s.Open); err != nil {
 		return err
 	}
-	return t.each(func(scan func(...any) error) error {
+	return t.Each(func(scan func(...any) error) error {
 		var o Unended
 		var state []byte
 		if err := scan(&o.Admission, &state); err != nil {
@@ -109,7 +109,7 @@ func (t *tx) missing(before int64, s *State) error {
 }
 
 func (t *tx) refusals(l *Listed) error {
-	err := t.each(func(scan func(...any) error) error {
+	err := t.Each(func(scan func(...any) error) error {
 		var name, value string
 		if err := scan(&name, &value); err != nil {
 			return err
@@ -125,7 +125,7 @@ func (t *tx) refusals(l *Listed) error {
 	if err != nil {
 		return err
 	}
-	return t.each(func(scan func(...any) error) error {
+	return t.Each(func(scan func(...any) error) error {
 		var r Refusal
 		var at int64
 		err := scan(&at, &r.Reason, &r.ID, &r.Origin, &r.What)
@@ -137,7 +137,7 @@ func (t *tx) refusals(l *Listed) error {
 
 // tells are the latest words of reconciliation.
 func (t *tx) tells(list *[]Tell) error {
-	return t.each(func(scan func(...any) error) error {
+	return t.Each(func(scan func(...any) error) error {
 		var at int64
 		var body string
 		if err := scan(&at, &body); err != nil {

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/spokegate/spokegate/sqldb"
 )
 
 // place is the key of a row of totals.
@@ -68,12 +70,12 @@ func (b *batch) dims(changes map[bucket]*Amounts) (map[string]int64, error) {
 		for i, d := range list {
 			args[i] = d
 		}
-		err := b.tx.each(func(scan func(...any) error) error {
+		err := b.tx.Each(func(scan func(...any) error) error {
 			var digest string
 			var dim int64
 			defer func() { found[digest] = dim }()
 			return scan(&digest, &dim)
-		}, `SELECT digest, dim FROM dims WHERE digest IN `+many(1, len(list)), args...)
+		}, `SELECT digest, dim FROM dims WHERE digest IN `+sqldb.Many(1, len(list)), args...)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +84,7 @@ func (b *batch) dims(changes map[bucket]*Amounts) (map[string]int64, error) {
 		return found, nil
 	}
 	var last int64
-	if err := b.tx.row(`SELECT coalesce(max(dim), 0) FROM dims`).Scan(&last); err != nil {
+	if err := b.tx.Row(`SELECT coalesce(max(dim), 0) FROM dims`).Scan(&last); err != nil {
 		return nil, err
 	}
 	for _, d := range slices.Sorted(maps.Keys(about)) {
@@ -91,7 +93,7 @@ func (b *batch) dims(changes map[bucket]*Amounts) (map[string]int64, error) {
 		}
 		last++
 		k := about[d]
-		err := b.tx.exec(`INSERT INTO dims (dim, digest, team, key_id, model, labels, currency) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		err := b.tx.Exec(`INSERT INTO dims (dim, digest, team, key_id, model, labels, currency) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 			last, d, k.team, k.key, k.model, k.labels, k.currency)
 		if err != nil {
 			return nil, err
@@ -110,7 +112,7 @@ func (b *batch) addStored(rows map[place]*Amounts) error {
 			for _, p := range part {
 				args = append(args, p.dim)
 			}
-			err := b.tx.each(func(scan func(...any) error) error {
+			err := b.tx.Each(func(scan func(...any) error) error {
 				p := place{hour: part[0].hour}
 				var stored Amounts
 				if err := scan(append([]any{&p.dim}, stored.pointers()...)...); err != nil {
@@ -120,7 +122,7 @@ func (b *batch) addStored(rows map[place]*Amounts) error {
 					return fmt.Errorf("hour %d, dim %d: %w", p.hour, p.dim, err)
 				}
 				return nil
-			}, `SELECT dim, `+columns+` FROM totals WHERE hour = ? AND dim IN `+many(1, len(part)), args...)
+			}, `SELECT dim, `+columns+` FROM totals WHERE hour = ? AND dim IN `+sqldb.Many(1, len(part)), args...)
 			if err != nil {
 				return err
 			}
@@ -155,7 +157,7 @@ func (b *batch) store(rows map[place]*Amounts) error {
 	for _, p := range sortedPlaces(rows) {
 		if *rows[p] != (Amounts{}) {
 			full = append(full, p)
-		} else if err := b.tx.exec(`DELETE FROM totals WHERE hour = ? AND dim = ?`, p.hour, p.dim); err != nil {
+		} else if err := b.tx.Exec(`DELETE FROM totals WHERE hour = ? AND dim = ?`, p.hour, p.dim); err != nil {
 			return err
 		}
 	}
@@ -167,7 +169,7 @@ func (b *batch) store(rows map[place]*Amounts) error {
 				args = append(args, n)
 			}
 		}
-		if err := b.tx.exec(storeRows(len(list)), args...); err != nil {
+		if err := b.tx.Exec(storeRows(len(list)), args...); err != nil {
 			return err
 		}
 	}
@@ -179,7 +181,7 @@ func storeRows(n int) string {
 	for i, name := range amountNames {
 		sets[i] = name + " = excluded." + name
 	}
-	return `INSERT INTO totals (hour, dim, ` + columns + `) VALUES ` + many(n, 2+int(amountCount)) +
+	return `INSERT INTO totals (hour, dim, ` + columns + `) VALUES ` + sqldb.Many(n, 2+int(amountCount)) +
 		` ON CONFLICT (hour, dim) DO UPDATE SET ` + strings.Join(sets, ", ")
 }
 
