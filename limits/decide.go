@@ -21,6 +21,8 @@ type Fact struct {
 	InFlight int64
 	// Periods as stored, by Span, also those that are over; the zero value when nothing is stored.
 	Periods [spans]Period
+	// Elsewhere is what other stores have counted; it counts as if it had been used here.
+	Elsewhere Beside
 }
 
 // Decide judges all facts for a request of so many tokens, and changes none. The Hold of the answer is left to the store.
@@ -181,7 +183,7 @@ func concurrencyLevel(f *Fact) level {
 func quotaLevel(now time.Time, c *calendar, f *Fact, k Kind, quota, tokens int64) level {
 	span := k.span()
 	p := f.Periods[span].Fit(c[span].start, c[span].end)
-	l := level{max: quota, used: p.used(k)}
+	l := level{max: quota, used: min(p.used(k)+f.Elsewhere.of(k), maxCount)}
 	takes := int64(1)
 	if k.ofTokens() {
 		takes = max(0, tokens)

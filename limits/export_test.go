@@ -77,9 +77,6 @@ func (r *Redis) Leases(ctx context.Context, id string) int64 {
 // InFlight gives the leases of this door by limit ID, wherever they are counted.
 func (f *Fallback) InFlight() map[string]int { return f.local.InFlight() }
 
-// Away says whether this door counts by itself at the moment.
-func (f *Fallback) Away() bool { return f.outage.Load().away() }
-
 // Local is this door's own memory.
 func (f *Fallback) Local() *Memory { return f.local }
 

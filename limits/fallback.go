@@ -105,8 +105,8 @@ func (f *Fallback) Acquire(ctx context.Context, now time.Time, ask Ask) (Decisio
 	if d, known := f.local.recall(now, ask.Admission); known {
 		return d, nil
 	}
-	share := ask
-	share.Limits = shares(ask.Limits, f.primary.Doors(), ask.Tokens)
+	share, doors := ask, f.primary.Doors()
+	share.Limits, share.doors = shares(ask.Limits, doors, ask.Tokens), doors
 	if before := f.outage.Load(); !before.away() {
 		d, err := f.primary.Acquire(ctx, now, ask)
 		if err == nil && d.Admitted {

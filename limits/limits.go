@@ -45,6 +45,8 @@ type Ask struct {
 	Limits []policy.Limit
 	// Tokens to reserve in every limit of tokens: an estimate of the prompt and of the answer. Not below 0.
 	Tokens int64
+
+	doors int // as many ways the limits are shared: what other stores have counted is, too; 0: not at all
 }
 
 // Used is what came of an admitted request. The zero value says that it used no tokens.

@@ -9,10 +9,15 @@ import (
 
 // Look implements Limiter.
 func (m *Memory) Look(_ context.Context, now time.Time, ls []policy.Limit) ([]Standing, error) {
+	return m.look(now, ls, 1), nil
+}
+
+// look is Look at one door's share of limits.
+func (m *Memory) look(now time.Time, ls []policy.Limit, doors int) []Standing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance(now)
-	return standings(m.clock, &m.calendar, m.gather(ls)), nil
+	return standings(m.clock, &m.calendar, m.gather(ls, doors))
 }
 
 // Look implements Limiter. While the primary is away they are the standings of this door's share.
@@ -23,7 +28,8 @@ func (f *Fallback) Look(ctx context.Context, now time.Time, ls []policy.Limit) (
 			return all, err
 		}
 	}
-	return f.local.Look(ctx, now, shares(ls, f.primary.Doors(), 1))
+	doors := f.primary.Doors()
+	return f.local.look(now, shares(ls, doors, 1), doors), nil
 }
 
 // Began is when the period began that a kind of quota counts in now; zero for a kind that counts in none.

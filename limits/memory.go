@@ -15,6 +15,8 @@ type MemoryConfig struct {
 	// Remember is how many released admissions are kept, each for LeaseTTL, so that a late second ask about one gets its
 	// first answer and takes nothing. Default 65,536; the oldest go first.
 	Remember int
+	// Elsewhere is what other stores have counted; nil: nothing.
+	Elsewhere *Elsewhere
 }
 
 // Memory is the Limiter of one process, behind one lock.
@@ -62,7 +64,7 @@ func (m *Memory) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision,
 	if h := m.holdings[ask.Admission]; h != nil {
 		return h.decision, nil
 	}
-	d := decide(m.clock, &m.calendar, m.gather(ask.Limits), ask.Tokens)
+	d := decide(m.clock, &m.calendar, m.gather(ask.Limits, ask.doors), ask.Tokens)
 	if !d.Admitted {
 		m.counters.refit(m.clock, ask.Limits)
 		return d, nil
@@ -95,11 +97,12 @@ func (m *Memory) adopt(now time.Time, ask Ask, d Decision) {
 	}
 }
 
-// gather puts together what is known of each limit. The result is valid until the next call.
-func (m *Memory) gather(ls []policy.Limit) []Fact {
+// gather puts together what is known of each limit, which is one door's share where there are several. The result is valid until
+// the next call.
+func (m *Memory) gather(ls []policy.Limit, doors int) []Fact {
 	m.facts = m.facts[:0]
 	for i := range ls {
-		f := Fact{Limit: ls[i]}
+		f := Fact{Limit: ls[i], Elsewhere: m.cfg.Elsewhere.of(&m.calendar, ls[i].ID).part(doors)}
 		if c := m.counters.byID[ls[i].ID]; c != nil {
 			f.Bucket, f.InFlight, f.Periods = c.bucket, c.inFlight, c.counted(&m.calendar)
 		}

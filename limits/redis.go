@@ -33,7 +33,9 @@ type RedisConfig struct {
 	// DoorTTL is how long a door counts as there after it announced itself. Default 15 s.
 	DoorTTL time.Duration
 	// Waiting is how many releases may wait for Redis. Default 16,384; one that finds no place is lost, and its lease expires.
-	Waiting    int
+	Waiting int
+	// Elsewhere is what other stores have counted; nil: nothing.
+	Elsewhere  *Elsewhere
 	Registerer prometheus.Registerer // nil: none
 	Log        *slog.Logger          // nil: none
 }

@@ -5,7 +5,8 @@
 --
 -- KEYS  1 the admission's record, 2… the counters of all its limits, then the sets of leases of those with concurrency
 -- ARGV  1 doubles: the time (0: Redis's own), attempt, tokens, lease time, how much longer than needed keys live, in µs
---       2 admission, 3 eight doubles for each limit: what it allows, 4 its limits as bytes, 5 how long the record lives in ms
+--       2 admission, 3 eight doubles for each limit: what it allows here (of a quota what is left by other spokes, also below 0;
+--       0: none), 4 its limits as bytes, 5 how long the record lives in ms
 --
 -- Answers the new record, which begins with A. Or R, the time, and the counters: refused. Or S and the record: the same
 -- admission again. Or X: this attempt was given up before it came.
@@ -118,7 +119,7 @@ for i = 1, n do
     end
   end
 
-  if mtokens > 0 or drequests > 0 or dtokens > 0 or yrequests > 0 or ytokens > 0 then -- Period.Fit, Period.Take
+  if mtokens > 0 or drequests ~= 0 or dtokens ~= 0 or yrequests ~= 0 or ytokens ~= 0 then -- Period.Fit, Period.Take
     if m ~= minute and m ~= minute + 1 then
       m, mt, same = minute, 0, false
     end
@@ -132,8 +133,8 @@ for i = 1, n do
       end
       needed, same = now + 31 * 864e8, false -- no month is longer
     end
-    if mtokens > 0 and tokens > mtokens - mt or dtokens > 0 and tokens > dtokens - dt or ytokens > 0 and tokens > ytokens - yt
-      or drequests > 0 and dr >= drequests or yrequests > 0 and yr >= yrequests then
+    if mtokens > 0 and tokens > mtokens - mt or dtokens ~= 0 and tokens > dtokens - dt or ytokens ~= 0 and tokens > ytokens - yt
+      or drequests ~= 0 and dr >= drequests or yrequests ~= 0 and yr >= yrequests then
       refused = true
     end
     mt, dr, dt, yr, yt = mt + charged, dr + 1, dt + charged, yr + 1, yt + charged

@@ -32,12 +32,13 @@ func (r *Redis) Acquire(ctx context.Context, now time.Time, ask Ask) (Decision, 
 }
 
 func (r *Redis) acquire(ctx context.Context, now time.Time, ask Ask, attempt int64) (Decision, error) {
-	c, memoLen := r.question(now, ask, attempt)
+	beside := r.cfg.Elsewhere.all(now, ask.Limits)
+	c, memoLen := r.question(now, ask, beside, attempt)
 	reply, err := r.asks.ask(ctx, c)
 	if err != nil {
 		return Decision{}, err
 	}
-	return decision(reply, ask, memoLen)
+	return decision(reply, ask, beside, memoLen)
 }
 
 // attempt numbers the asks of this door, rising also over a restart.
@@ -52,7 +53,7 @@ func (r *Redis) attempt(now time.Time) int64 {
 }
 
 // question is the call of redis_acquire.lua. It gives also how long the limits are as bytes.
-func (r *Redis) question(now time.Time, ask Ask, attempt int64) (c call, memoLen int) {
+func (r *Redis) question(now time.Time, ask Ask, beside []Beside, attempt int64) (c call, memoLen int) {
 	n := len(ask.Limits)
 	c.keys = append(make([]string, 0, 1+2*n), r.record(ask.Admission))
 	for i := range ask.Limits {
@@ -66,10 +67,14 @@ func (r *Redis) question(now time.Time, ask Ask, attempt int64) (c call, memoLen
 		if l.Concurrency > 0 {
 			c.keys = append(c.keys, r.leases(l.ID))
 		}
-		b = appendAllowed(b, l)
+		if beside == nil {
+			b = appendAllowed(b, l, &Beside{})
+		} else {
+			b = appendAllowed(b, l, &beside[i])
+		}
 	}
 	allowed := len(b)
-	b = appendLimits(b, ask.Limits)
+	b = appendBeside(appendLimits(b, ask.Limits), beside)
 	c.args = []any{b[:head:head], ask.Admission, b[head:allowed:allowed], b[allowed:], r.life}
 	return c, len(b) - allowed
 }
@@ -110,6 +115,7 @@ func (r *Redis) Look(ctx context.Context, now time.Time, ls []policy.Limit) ([]S
 		return nil, err
 	}
 	c := calendarOf(at)
+	setBeside(facts, r.cfg.Elsewhere.all(at, ls))
 	return standings(at, &c, facts), nil
 }
 

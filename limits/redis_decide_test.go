@@ -26,10 +26,14 @@ func TestRedisDecidesAsDecide(t *testing.T) { decidesAsDecide(t, limitstest.Star
 func decidesAsDecide(t *testing.T, url string) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			r := newRedis(t, limits.RedisConfig{URL: url, LeaseTTL: time.Minute, Timeout: patient})
+			elsewhere := &limits.Elsewhere{} // what other spokes have counted, in half of the histories
+			r := newRedis(t, limits.RedisConfig{URL: url, LeaseTTL: time.Minute, Timeout: patient, Elsewhere: elsewhere})
 			r.GoByNow()
-			h := &history{t: t, rand: rand.New(rand.NewPCG(seed, 5)), now: start,
-				redis: waiting{r}, memory: limits.NewMemory(limits.MemoryConfig{LeaseTTL: time.Minute})}
+			h := &history{t: t, rand: rand.New(rand.NewPCG(seed, 5)), now: start, redis: waiting{r},
+				memory: limits.NewMemory(limits.MemoryConfig{LeaseTTL: time.Minute, Elsewhere: elsewhere})}
+			if seed%2 == 1 {
+				h.elsewhere = elsewhere
+			}
 			for i := range 1500 {
 				h.step(i)
 			}
@@ -47,6 +51,7 @@ type history struct {
 	redis, memory     store
 	holds             []limits.Hold
 	story             []string
+	elsewhere         *limits.Elsewhere
 	admitted, refused int
 }
 
@@ -69,6 +74,10 @@ func (h *history) step(i int) {
 	case n < 7 && len(h.holds) > 0:
 		hold := pick(h.rand, h.holds)
 		h.same(fmt.Sprint("renew ", hold.Admission), renewed(h.t, h.redis, h.now, hold), renewed(h.t, h.memory, h.now, hold))
+	case n < 8 && h.elsewhere != nil && h.rand.IntN(2) == 0:
+		ts := h.totals()
+		h.elsewhere.Take(pick(h.rand, []string{"hub", "hub", "another"}), h.now, ts)
+		h.same(fmt.Sprint("elsewhere ", ts), nil, nil)
 	case n < 8:
 		h.raise()
 	case n < 10:
@@ -102,7 +111,12 @@ func (h *history) ask(admission string) {
 
 func (h *history) raise() {
 	h.t.Helper()
-	var ts []limits.Total
+	ts := h.totals()
+	h.same(fmt.Sprint("raise ", ts), h.redis.Raise(h.t.Context(), h.now, ts), h.memory.Raise(h.t.Context(), h.now, ts))
+}
+
+// totals are some, of now and of the past.
+func (h *history) totals() (ts []limits.Total) {
 	for range h.rand.IntN(4) {
 		total := limits.Total{ID: pick(h.rand, limitIDs), Kind: limits.RequestsPerDay + limits.Kind(h.rand.IntN(4)), Used: pick(h.rand, []int64{-1, 0, 2, 30, 1 << 60})}
 		span := limits.Day
@@ -113,7 +127,7 @@ func (h *history) raise() {
 		total.Start = time.Unix(begin, 0).UTC()
 		ts = append(ts, total)
 	}
-	h.same(fmt.Sprint("raise ", ts), h.redis.Raise(h.t.Context(), h.now, ts), h.memory.Raise(h.t.Context(), h.now, ts))
+	return ts
 }
 
 func (h *history) look() {
@@ -198,8 +212,10 @@ func FuzzReadDecision(f *testing.F) {
 		"R" + doubles(1e15) + doubles(append([]float64{math.NaN()}, make([]float64, 29)...)...), "X", "S", "A"} {
 		f.Add(s)
 	}
+	f.Add("S" + record + doubles(make([]float64, 8)...) + empty)
+	f.Add("S" + record + doubles(-1, 1, 1, 1, 1, 1, 1, 1) + empty)
 	f.Fuzz(func(t *testing.T, reply string) {
-		d, err := limits.ReadDecision(reply, ask, len(memo))
+		d, err := limits.ReadDecision(reply, ask, nil, len(memo))
 		switch b := d.Binding(); {
 		case err != nil:
 			if d.Admitted || b != nil || d.Hold.Admission != "" {

@@ -33,14 +33,64 @@ func appendNumbers(b []byte, fs ...float64) []byte {
 	return b
 }
 
-// appendAllowed writes what a limit allows, for redis_acquire.lua.
-func appendAllowed(b []byte, l *policy.Limit) []byte {
+// appendAllowed writes what a limit allows, for redis_acquire.lua: of quotas what others have left of them.
+func appendAllowed(b []byte, l *policy.Limit, beside *Beside) []byte {
 	interval, burst := 0.0, 0.0
 	if l.RequestsPerSecond > 0 {
 		interval, burst = float64(intervalOf(l.RequestsPerSecond)), float64(max(1, l.Burst))
 	}
-	return appendNumbers(b, interval, burst, float64(l.Concurrency), float64(l.TokensPerMinute), float64(l.RequestsPerDay),
-		float64(l.TokensPerDay), float64(l.RequestsPerMonth), float64(l.TokensPerMonth))
+	return appendNumbers(b, interval, burst, float64(l.Concurrency), float64(l.TokensPerMinute), leftOf(l, RequestsPerDay, beside),
+		leftOf(l, TokensPerDay, beside), leftOf(l, RequestsPerMonth, beside), leftOf(l, TokensPerMonth, beside))
+}
+
+// leftOf is what others have left of a quota: below 0 where they have used more than there is. 0 stands for no quota; one that is
+// used up exactly is a bit beside it, to the side on which a whole number compares as with 0.
+func leftOf(l *policy.Limit, k Kind, beside *Beside) float64 {
+	quota := quotaOf(l, k)
+	if quota <= 0 {
+		return 0
+	}
+	switch left := quota - beside.of(k); {
+	case left != 0:
+		return float64(left)
+	case k.ofTokens():
+		return 0.25
+	}
+	return -0.25
+}
+
+// besideLen is the length of a Beside as it is kept in a record.
+const besideLen = 4 * 8
+
+// appendBeside writes what others had counted when an ask was decided; nothing, if they had not.
+func appendBeside(b []byte, beside []Beside) []byte {
+	for _, o := range beside {
+		b = appendNumbers(b, float64(o.DayRequests), float64(o.DayTokens), float64(o.MonthRequests), float64(o.MonthTokens))
+	}
+	return b
+}
+
+// parseBeside reads what appendBeside wrote before the counters of n limits, and gives these.
+func parseBeside(s string, n int) (beside []Beside, facts string, err error) {
+	if n == 0 || len(s) != n*(besideLen+counterLen) {
+		return nil, s, nil
+	}
+	r := numbers{rest: s}
+	for range n {
+		b := Beside{r.next(), r.next(), r.next(), r.next()}
+		r.bad = r.bad || b.DayRequests < 0 || b.DayTokens < 0 || b.MonthRequests < 0 || b.MonthTokens < 0
+		beside = append(beside, b)
+	}
+	if r.bad {
+		return nil, "", errReply
+	}
+	return beside, r.rest, nil
+}
+
+func setBeside(facts []Fact, beside []Beside) {
+	for i := range beside {
+		facts[i].Elsewhere = beside[i]
+	}
 }
 
 // numbers takes whole numbers, which travel as doubles, off the front.
@@ -103,7 +153,7 @@ func readFacts(s string, ls []policy.Limit) ([]Fact, error) {
 }
 
 // decision reads the script's reply to an ask. memoLen is the length of its limits as bytes.
-func decision(reply string, ask Ask, memoLen int) (Decision, error) {
+func decision(reply string, ask Ask, beside []Beside, memoLen int) (Decision, error) {
 	if reply == "" {
 		return Decision{}, errReply
 	}
@@ -113,13 +163,13 @@ func decision(reply string, ask Ask, memoLen int) (Decision, error) {
 		return Decision{}, errGiveUp
 	case saysRefused:
 		now := n.next()
-		return decided(now, n.rest, ask, n.bad, false)
+		return decided(now, n.rest, ask, beside, n.bad, false)
 	case saysAdmitted:
 		if len(reply) < recordLen+memoLen {
 			return Decision{}, errReply
 		}
 		_, _, at, _ := n.next(), n.next(), n.next(), n.next()
-		return decided(at, reply[recordLen+memoLen:], ask, n.bad, true)
+		return decided(at, reply[recordLen+memoLen:], ask, beside, n.bad, true)
 	case saysSame:
 		return firstDecision(reply[1:], ask.Admission)
 	}
@@ -141,16 +191,21 @@ func firstDecision(record, admission string) (Decision, error) {
 	if facts == "" { // restored: nobody knows how things stood
 		return Decision{Admitted: true, Hold: holdOf(ask, time.UnixMicro(at))}, nil
 	}
-	return decided(at, facts, ask, false, true)
+	beside, facts, err := parseBeside(facts, len(ls))
+	if err != nil {
+		return Decision{}, err
+	}
+	return decided(at, facts, ask, beside, false, true)
 }
 
 // decided judges the facts again, for how all stands. The script and Decide are of one mind, or neither is believed.
-func decided(now int64, facts string, ask Ask, bad, admitted bool) (Decision, error) {
+func decided(now int64, facts string, ask Ask, beside []Beside, bad, admitted bool) (Decision, error) {
 	at := time.UnixMicro(now)
 	fs, err := readFacts(facts, ask.Limits)
 	if err != nil || bad {
 		return Decision{}, errReply
 	}
+	setBeside(fs, beside)
 	d := Decide(at, fs, ask.Tokens)
 	if d.Admitted != admitted {
 		return Decision{}, errReply

@@ -128,6 +128,7 @@ func (d *door) source() (xds.Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.hubUsage(&cfg.Reports)
 	if d.hub, err = follow.New(cfg); err != nil {
 		return nil, err
 	}

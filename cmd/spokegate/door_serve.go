@@ -40,6 +40,7 @@ type door struct {
 	journal    *journal
 	rejections *rejections
 	limiter    counters
+	elsewhere  *limits.Elsewhere // what quotas have counted at other spokes; nil: there is no hub
 	flights    *flight.Table
 	minter     *identity.Minter
 	issuers    *identity.Issuers
@@ -102,7 +103,7 @@ func (d *door) build(ctx context.Context, token string) (err error) {
 	if d.rejections, err = openRejections(d.doorFlags, d.registry, d.log); err != nil {
 		return err
 	}
-	if d.limiter, err = newCounters(d.doorFlags, d.registry, d.log); err != nil {
+	if d.limiter, err = newCounters(d.doorFlags, d.elsewhere, d.registry, d.log); err != nil {
 		return err
 	}
 	d.flights = flight.New(flight.Config{Limiter: d.limiter, Journal: d.journal.spool, Spoke: d.spoke, Door: d.name, Registerer: d.registry, Log: d.log})
@@ -153,6 +154,8 @@ type counters interface {
 	limits.Limiter
 	Close(ctx context.Context) error
 	Status() string
+	// Counted is what quotas have counted here in the current day and month.
+	Counted(now time.Time) []limits.Total
 }
 
 // inMemory counts for this door alone.
@@ -161,12 +164,12 @@ type inMemory struct{ *limits.Memory }
 func (inMemory) Close(context.Context) error { return nil }
 func (inMemory) Status() string              { return "in memory, for this door alone; a restart forgets them" }
 
-func newCounters(d doorFlags, reg *prometheus.Registry, log *slog.Logger) (counters, error) {
-	memory := limits.NewMemory(limits.MemoryConfig{})
+func newCounters(d doorFlags, elsewhere *limits.Elsewhere, reg *prometheus.Registry, log *slog.Logger) (counters, error) {
+	memory := limits.NewMemory(limits.MemoryConfig{Elsewhere: elsewhere})
 	if d.redis == "" {
 		return inMemory{memory}, nil
 	}
-	shared, err := limits.NewRedis(limits.RedisConfig{URL: d.redis, Spoke: d.spoke, Door: d.name, Timeout: d.redisTimeout, Registerer: reg, Log: log})
+	shared, err := limits.NewRedis(limits.RedisConfig{URL: d.redis, Spoke: d.spoke, Door: d.name, Timeout: d.redisTimeout, Elsewhere: elsewhere, Registerer: reg, Log: log})
 	if err != nil {
 		return nil, err
 	}
