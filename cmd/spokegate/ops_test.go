@@ -260,7 +260,7 @@ func TestJournalSaysWhy(t *testing.T) {
 
 // Whoever runs without Redis learns that quotas do not outlive the door.
 func TestCountersInMemorySayThatTheyAreForgotten(t *testing.T) {
-	c, err := newCounters(doorFlags{}, newRegistry(), slog.New(slog.DiscardHandler))
+	c, err := newCounters(doorFlags{}, nil, newRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
