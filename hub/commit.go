@@ -12,6 +12,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/spokegate/spokegate/hub/store"
 	"github.com/spokegate/spokegate/identity"
 )
@@ -285,6 +287,9 @@ func (w *work) store(list []planned) error {
 			action = "delete"
 		} else if p.kind == KindKey {
 			v.Team = p.new.body.text("team")
+			if v.Encoded, err = proto.Marshal(p.new.message); err != nil {
+				return err
+			}
 		}
 		if err := w.tx.Put(v); err != nil {
 			return err

@@ -239,8 +239,9 @@ func readStored(v store.Version) (*thing, error) {
 		return &thing{}, nil
 	}
 	t, err := &thing{raw: v.Body}, error(nil)
-	if Kind(v.Kind) == KindKey { // of these there are many, and their form is the policy's own
-		t.message, err = policy.ParseEntry(policy.KindKey, v.Body)
+	if v.Encoded != nil {
+		k := &policyv1.Key{}
+		t.message, err = k, proto.Unmarshal(v.Encoded, k)
 	} else {
 		t, err = readThing(Kind(v.Kind), v.Name, v.Body)
 	}

@@ -72,15 +72,11 @@ func (t *Tx) AddAudit(rows []Audit) error {
 	}
 	for _, a := range rows {
 		last++
-		var before, after any
-		if a.Revision == 0 && a.Before != nil {
-			before = a.Before
-		}
-		if a.Revision == 0 && a.After != nil {
-			after = a.After
+		if a.Revision > 0 {
+			a.Before, a.After = nil, nil
 		}
 		err := t.Again(`INSERT INTO audit (number, at, actor, role, request, action, kind, name, revision, before, after)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, last, a.At, a.Actor, a.Role, a.Request, a.Action, a.Kind, a.Name, a.Revision, before, after)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, last, a.At, a.Actor, a.Role, a.Request, a.Action, a.Kind, a.Name, a.Revision, orNull(a.Before), orNull(a.After))
 		if err != nil {
 			return err
 		}

@@ -16,14 +16,15 @@ type Version struct {
 	Since      uint64 // the revision that made it
 	Team       string // of a key; else ""
 	Body       []byte // nil: it is not there
+	Encoded    []byte // of a key, what the policy has of it; else nil
 	Created    int64  // when the thing was made
 	Updated    int64  // when this version was
 }
 
-const versionColumns = `kind, name, since, team, body, created, updated`
+const versionColumns = `kind, name, since, team, body, encoded, created, updated`
 
 func scanVersion(scan func(...any) error) (v Version, err error) {
-	err = scan(&v.Kind, &v.Name, &v.Since, &v.Team, &v.Body, &v.Created, &v.Updated)
+	err = scan(&v.Kind, &v.Name, &v.Since, &v.Team, &v.Body, &v.Encoded, &v.Created, &v.Updated)
 	return v, err
 }
 
@@ -60,12 +61,16 @@ func (t *Tx) Put(v Version) error {
 	if err != nil {
 		return err
 	}
-	var body any
-	if v.Body != nil {
-		body = v.Body
+	return t.Again(`INSERT INTO versions (`+versionColumns+`, until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		v.Kind, v.Name, v.Since, v.Team, orNull(v.Body), orNull(v.Encoded), v.Created, v.Updated, int64(forever))
+}
+
+// orNull: to a database, bytes that are not there are not the same as none.
+func orNull(b []byte) any {
+	if b == nil {
+		return nil
 	}
-	return t.Again(`INSERT INTO versions (`+versionColumns+`, until) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		v.Kind, v.Name, v.Since, v.Team, body, v.Created, v.Updated, int64(forever))
+	return b
 }
 
 // List gives up to limit things of a kind as they are, behind a name, in order of name. Teams, where there are any, are those
