@@ -10,6 +10,12 @@ import (
 const (
 	// ContextHeader carries the trusted context. Written by ext_authz; without it nothing reaches a worker.
 	ContextHeader = "x-spokegate-context"
+	// PrefillContextHeader carries the context for the prefill leg, which names the worker that computes the prompt for the one that
+	// answers. Written by ext_authz, where there is such a leg.
+	PrefillContextHeader = "x-spokegate-prefill-context"
+	// RanksHeader tells workers which of their data-parallel ranks is to serve: "ip:port=rank,ip:port=rank". Written by ext_authz,
+	// where one that it names has several.
+	RanksHeader = "x-spokegate-ranks"
 	// EndpointHeader carries ClusterName(endpoint). Written by ext_authz; the route follows it. It does not go upstream.
 	EndpointHeader = "x-spokegate-endpoint"
 	// ClientRequestIDHeader carries the request id that the client sent, if any: x-request-id is Envoy's own by then.

@@ -211,9 +211,11 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai.Request, now time.Time) (answer, error) {
 	a := pass()
 	a.op, a.key, a.model, a.endpoint = c.op, c.key, c.model, c.model.Endpoint.Name
+	var choice router.Choice
 	if s.Picker != nil {
-		hints := router.Ask{Session: q.sessionOf(c.key.Team.Name), Sheddable: c.key.Sheddable()}
-		choice, err := s.Picker.Pick(ctx, now, a.endpoint, hints, req, c.body)
+		var err error
+		hints := router.Ask{Session: q.sessionOf(c.key.Team.Name), Sheddable: c.key.Sheddable(), Split: req.Splittable(c.body)}
+		choice, err = s.Picker.Pick(ctx, now, a.endpoint, hints, req, c.body)
 		if q.asksWhy() && c.key.MayExplain() {
 			a.explained = explanation(choice)
 		}
@@ -224,14 +226,14 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 			choice.Booking.Release()
 			return answer{}, errLeft
 		}
-		a.workers = choice.Addrs
+		a.workers, a.ranks = choice.Addrs, ranksOf(choice)
 	}
 	trusted := identity.Context{Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, Endpoint: a.endpoint,
 		Revision: c.snap.Revision(), Asked: c.alias(), Body: identity.BodyDigest(c.body)}
 	if c.model.EngineName != c.asked.Name { // which stands in the body
 		trusted.EngineName = c.model.EngineName
 	}
-	a.context = s.Minter.Mint(trusted, now)
+	a.context, a.prefill = s.Minter.Mint(trusted, now), s.prefillLeg(choice, trusted, now)
 	return a, nil
 }
 

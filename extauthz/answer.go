@@ -34,7 +34,9 @@ type answer struct {
 	admission string
 	endpoint  string
 	context   string
+	prefill   string   // context of the prefill leg; empty: there is none
 	workers   []string // best first; empty: a picker follows in the chain
+	ranks     string   // as in RanksHeader; empty: none has several
 
 	// Where passes is false: an error, or a body that the door itself answers with.
 	refusal  *openai.Error
@@ -85,10 +87,15 @@ func (a answer) response() *authv3.CheckResponse {
 func (a answer) ok() *authv3.CheckResponse {
 	ok := &authv3.OkHttpResponse{}
 	if a.admission != "" {
-		list := append(make([]openai.Header, 0, 3), openai.Header{Name: envoy.ContextHeader, Value: a.context},
+		list := append(make([]openai.Header, 0, 5), openai.Header{Name: envoy.ContextHeader, Value: a.context},
 			openai.Header{Name: envoy.EndpointHeader, Value: envoy.ClusterName(a.endpoint)})
 		if n := len(a.workers); n > 0 {
 			list = append(list, openai.Header{Name: envoy.MaxRetriesHeader, Value: strconv.Itoa(n - 1)})
+		}
+		for _, h := range []openai.Header{{Name: envoy.PrefillContextHeader, Value: a.prefill}, {Name: envoy.RanksHeader, Value: a.ranks}} {
+			if h.Value != "" {
+				list = append(list, h)
+			}
 		}
 		ok.Headers, ok.ResponseHeadersToAdd = overwrite(list), overwrite(a.told(nil))
 	}

@@ -109,7 +109,7 @@ func (a *attempt) prepare(sent *[]byte) (refused *openai.Error) {
 	}
 	switch {
 	case a.trusted.Leg == identity.LegPrefill:
-		if !prefillable(*sent, a.request) {
+		if !a.request.Splittable(*sent) {
 			return openai.InvalidBody("", "this request cannot be prefilled elsewhere")
 		}
 		a.edits = append(a.edits, prefillOnly(*sent, a.request)...)

@@ -40,9 +40,8 @@ const (
 	// maxPrefilled bounds a prefiller's answer, in bytes. It names each block of the prompt.
 	maxPrefilled = 4 << 20
 	// peerDialMost is how long it may take to connect to a prefiller.
-	peerDialMost = 2 * time.Second
-	// transferParams is vLLM's name for what one engine tells the other.
-	transferParams = "kv_transfer_params"
+	peerDialMost   = 2 * time.Second
+	transferParams = openai.TransferParams
 	// remoteDecode asks vLLM to keep the blocks of the prompt for another engine.
 	remoteDecode = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
 )
@@ -94,7 +93,7 @@ func (a *attempt) prefill(r *http.Request) (params []byte, outcome string, err e
 		return nil, prefillInvalid, err
 	case len(tokens) != 1 || leg.Admission != a.trusted.Admission || leg.Worker == "" || leg.Worker == a.w.address:
 		return nil, prefillInvalid, errors.New("the context for the prefill leg names no other worker, or another request")
-	case !prefillable(a.body.bytes(), a.request):
+	case !a.request.Splittable(a.body.bytes()):
 		return nil, prefillUnsupported, nil
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, a.w.cfg.PrefillTimeout)
@@ -166,25 +165,6 @@ func paramsIn(answer []byte) (params []byte) {
 		return true
 	})
 	return params
-}
-
-// prefillable says that one prefill serves all of a request: it is one prompt with one answer, of which the client wants to
-// see no more than what is generated, and it steers no transfer by itself.
-func prefillable(body []byte, q *openai.Request) bool {
-	if q.Op != openai.Chat && q.Op != openai.Completions {
-		return false
-	}
-	for _, only := range []struct{ name, value string }{
-		{"n", "1"}, {"best_of", "1"}, {"echo", "false"}, {"prompt_logprobs", "null"}, {transferParams, "null"},
-	} {
-		if at, given := q.Get(only.name); given {
-			if said := string(body[at.Start:at.End]); said != only.value && said != "null" {
-				return false
-			}
-		}
-	}
-	at, given := q.Get("prompt")
-	return !given || body[at.Start] == '"'
 }
 
 // prefillOnly makes an engine read the prompt, generate one token, and keep the blocks for another. That token must not be
