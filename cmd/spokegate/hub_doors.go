@@ -8,6 +8,7 @@ import (
 	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
 	"github.com/spokegate/spokegate/hub"
 	"github.com/spokegate/spokegate/hub/api"
+	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/xds/push"
 )
 
@@ -86,4 +87,25 @@ func unlessZero(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
+}
+
+// quotas are the words of the API for what counts.
+var quotas = map[hubv1.Kind]string{
+	hubv1.Kind_KIND_REQUESTS_PER_DAY: "requests_per_day", hubv1.Kind_KIND_TOKENS_PER_DAY: "tokens_per_day",
+	hubv1.Kind_KIND_REQUESTS_PER_MONTH: "requests_per_month", hubv1.Kind_KIND_TOKENS_PER_MONTH: "tokens_per_month",
+}
+
+// usedOf is what quotas have counted, as the API tells of it.
+func usedOf(p *push.Server) func(wanted func(level, owner string) bool) []api.Use {
+	return func(wanted func(level, owner string) bool) (list []api.Use) {
+		totals := p.Used(func(limit string) bool {
+			level, owner, _, ok := policy.ParseCounter(limit)
+			return ok && wanted(level, owner)
+		})
+		for _, t := range totals {
+			level, owner, model, _ := policy.ParseCounter(t.GetLimit())
+			list = append(list, api.Use{Level: level, Owner: owner, Model: model, Kind: quotas[t.GetKind()], Start: time.Unix(t.GetStart(), 0).UTC(), Used: t.GetUsed()})
+		}
+		return list
+	}
 }

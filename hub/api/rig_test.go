@@ -70,9 +70,14 @@ func newRig(t *testing.T) *rig {
 		Replicas: func() []Replica {
 			return []Replica{{Spoke: "local", Door: "door-1", Connected: true, Since: held, Revision: 1, HeldSince: &held, Refused: 2, Reason: "no"}}
 		},
-		Used: func() []Use {
-			return []Use{{Level: "team", Owner: "research", Kind: "tokens_per_day", Start: held, Used: 5},
-				{Level: "team", Owner: "web", Kind: "tokens_per_day", Start: held, Used: 7}, {Level: "key", Owner: "shop", Kind: "tokens_per_day", Start: held, Used: 7}}
+		Used: func(wanted func(level, owner string) bool) (list []Use) {
+			for _, u := range []Use{{Level: "team", Owner: "web", Kind: "tokens_per_day", Start: held, Used: 7},
+				{Level: "team", Owner: "research", Kind: "tokens_per_day", Start: held, Used: 5}, {Level: "key", Owner: "shop", Kind: "tokens_per_day", Start: held, Used: 7}} {
+				if wanted(u.Level, u.Owner) {
+					list = append(list, u)
+				}
+			}
+			return list
 		}})
 	r.http = httptest.NewServer(r.server.Handler())
 	t.Cleanup(func() {

@@ -127,3 +127,20 @@ func TestATeamOwnerSeesTheirOwn(t *testing.T) {
 	r.as(hub.RoleTeamOwner, "GET", "/v1/keys?team=web", "").wants(t, 403)
 	r.as(hub.RoleTeamOwner, "GET", "/v1/keys/shop", "").wants(t, 404)
 }
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for query, want := range map[string]string{"": "team/research team/web ", "?owner=web": "team/web ", "?level=key&owner=shop": "key/shop ", "?level=model": "", "?owner=shop": "key/shop "} {
+		var list List[Use]
+		r.admin("GET", "/v1/usage"+query, "").wants(t, 200).into(t, &list)
+		got := ""
+		for _, u := range list.Items {
+			got += u.Level + "/" + u.Owner + " "
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", query, got, want)
+		}
+	}
+	r.admin("GET", "/v1/usage?level=key", "").wants(t, 400)
+}

@@ -162,7 +162,7 @@ func stateRoutes() []*route {
 		{method: "GET", path: "/v1/status", id: "getStatus", doc: "Tells which spoke and door holds which revision, and how they are.", roles: readers,
 			out: reflect.TypeFor[Status](), do: getStatus},
 		{method: "GET", path: "/v1/usage", id: "getUsage", doc: "Tells what quotas of days and months have counted in the periods that run, at all spokes together.",
-			roles: everyone, query: []parameter{{"level", "Only of limits of this level: platform, model, team or key.", false}, {"owner", "Only of this model, team or key.", false}},
+			roles: everyone, query: []parameter{{"level", "Only of limits of this level: platform, model, team or key, which wants owner.", false}, {"owner", "Only of this model, team or key.", false}},
 			out: reflect.TypeFor[List[Use]](), do: getUsage},
 		{method: "GET", path: "/v1/deployments/{name}", id: "getDeployment", doc: "Renders the deployment of a spoke, from the templates of its endpoints' stacks.",
 			roles: readers, outKind: "application/yaml", do: getDeployment},

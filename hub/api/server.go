@@ -32,8 +32,8 @@ type Config struct {
 	Hub hub.API
 	// Replicas tells which door holds which revision; nil: nothing is pushed.
 	Replicas func() []Replica
-	// Used tells what teams and keys have used; nil: nobody adds it up.
-	Used       func() []Use
+	// Used tells what the quotas of wanted owners have counted; nil: nobody adds it up.
+	Used       func(wanted func(level, owner string) bool) []Use
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/spokegate/spokegate/hub"
@@ -32,21 +33,30 @@ func getStatus(s *Server, c *call) (answer, error) {
 	return answer{body: out}, nil
 }
 
-// getUsage shows team owners what their own teams have used, and not their keys: whose those are, the sums do not say.
+// getUsage shows team owners what their own teams have used, and not their keys: whose those are, the sums do not say. Keys may
+// be a million, and so are told of one at a time.
 func getUsage(s *Server, c *call) (answer, error) {
+	level, owner := c.query.Get("level"), c.query.Get("owner")
+	if level == "key" && owner == "" {
+		return answer{}, badRequest("The parameter level=key wants owner: the key.")
+	}
 	out := List[Use]{Items: []Use{}}
 	if s.Used == nil {
 		return answer{body: out}, nil
 	}
-	for _, u := range s.Used() {
-		level, owner := c.query.Get("level"), c.query.Get("owner")
+	list := s.Used(func(l, o string) bool {
 		switch {
-		case level != "" && u.Level != level, owner != "" && u.Owner != owner:
-		case c.actor.Role == hub.RoleTeamOwner && (u.Level != "team" || !slices.Contains(c.actor.Teams, u.Owner)):
-		default:
-			out.Items = append(out.Items, u)
+		case level != "" && l != level, owner != "" && o != owner, owner == "" && l == "key":
+			return false
+		case c.actor.Role == hub.RoleTeamOwner:
+			return l == "team" && slices.Contains(c.actor.Teams, o)
 		}
-	}
+		return true
+	})
+	slices.SortFunc(list, func(a, b Use) int {
+		return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Kind, b.Kind), a.Start.Compare(b.Start))
+	})
+	out.Items = append(out.Items, list...)
 	return answer{body: out}, nil
 }
 
