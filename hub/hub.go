@@ -243,13 +243,3 @@ type SpokeStatus struct {
 	At        time.Time // of the report; zero: none yet
 	Endpoints []string  // that are placed there
 }
-
-// Sum is what one team or key has used at one spoke in one period: absolute, so that telling it again changes nothing.
-type Sum struct {
-	Period   string // as the limits name it: 2026-11-29T13:05, 2026-11-29 or 2026-11
-	Key      bool   // of a key; else of a team
-	Name     string
-	Model    string // "": all models together
-	Requests int64
-	Tokens   int64
-}

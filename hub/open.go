@@ -36,6 +36,7 @@ type Hub struct {
 	done  chan struct{}
 
 	templates *deploy.Templates
+	reports   told
 
 	mu    sync.Mutex // held by who makes the next state
 	state atomic.Pointer[state]

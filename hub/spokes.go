@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/spokegate/spokegate/hub/store"
@@ -57,7 +57,8 @@ func (h *Hub) RegisterSpoke(ctx context.Context, name string, labels map[string]
 // maxTypes bounds the types of GPU that one spoke reports.
 const maxTypes = 64
 
-// Report keeps what a spoke says of itself. Nothing moves because of it; the next placement goes by it.
+// Report keeps what a spoke says of itself; what it has said before it may say again as often as it likes. Nothing moves because
+// of it; the next placement goes by it.
 func (h *Hub) Report(ctx context.Context, spoke string, r SpokeReport) error {
 	if !h.state.Load().hasSpoke(spoke) {
 		return fmt.Errorf("%s: %w", path(KindSpoke, spoke), ErrNotFound)
@@ -73,12 +74,51 @@ func (h *Hub) Report(ctx context.Context, spoke string, r SpokeReport) error {
 		seen[g.Type] = true
 	}
 	raw, err := json.Marshal(keptReport(r))
-	if err != nil {
+	if err != nil || !h.reports.news(spoke, string(raw), h.cfg.Now()) {
 		return err
 	}
-	return h.store.Update(ctx, func(tx *store.Tx) error {
+	err = h.store.Update(ctx, func(tx *store.Tx) error {
 		return tx.PutReport(store.Report{Spoke: spoke, Body: raw, At: h.cfg.Now().UnixNano()})
 	})
+	if err != nil {
+		h.reports.forget(spoke)
+	}
+	return err
+}
+
+// sameReport is how often a report that says what the one before said is stored, so that its time is known; each is a commit to
+// the database.
+const sameReport = time.Minute
+
+// told is what spokes have reported last. The zero value knows of none.
+type told struct {
+	mu   sync.Mutex
+	last map[string]toldReport
+}
+
+type toldReport struct {
+	raw string
+	at  time.Time
+}
+
+// news says whether a report is worth storing, and remembers it.
+func (t *told) news(spoke, raw string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if had, ok := t.last[spoke]; ok && had.raw == raw && now.Sub(had.at) < sameReport {
+		return false
+	}
+	if t.last == nil {
+		t.last = map[string]toldReport{}
+	}
+	t.last[spoke] = toldReport{raw, now}
+	return true
+}
+
+func (t *told) forget(spoke string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.last, spoke)
 }
 
 // Spokes tells what the spokes have reported, in order of name.
@@ -115,60 +155,4 @@ func (h *Hub) Spokes(ctx context.Context, who Actor) ([]SpokeStatus, error) {
 		out = append(out, s)
 	}
 	return out, nil
-}
-
-// Periods are told apart by the length of their names: minutes, days and months of the calendar in UTC.
-var periods = map[int]struct {
-	form string
-	keep time.Duration
-}{
-	len("2006-01-02T15:04"): {"2006-01-02T15:04", time.Hour},
-	len("2006-01-02"):       {"2006-01-02", 3 * 24 * time.Hour},
-	len("2006-01"):          {"2006-01", 40 * 24 * time.Hour},
-}
-
-// AddSums keeps what teams and keys have used at a spoke. A sum is that of its whole period, so telling it again changes
-// nothing, and one that comes late never lowers what is known.
-func (h *Hub) AddSums(ctx context.Context, spoke string, sums []Sum) error {
-	now := h.cfg.Now()
-	list := make([]store.Sum, 0, len(sums))
-	for _, s := range sums {
-		p, known := periods[len(s.Period)]
-		at, err := time.Parse(p.form, s.Period)
-		if !known || err != nil {
-			return invalid("sums", "%q is no period", strings.ToValidUTF8(s.Period[:min(len(s.Period), 20)], "?"))
-		}
-		if s.Requests < 0 || s.Tokens < 0 || !plainText(s.Name, 1200) || !plainText(s.Model, 128) {
-			return invalid("sums", "want names, and numbers that are not below 0")
-		}
-		owner := "team"
-		if s.Key {
-			owner = "key"
-		}
-		gone := at.Add(p.keep)
-		if now.After(gone) {
-			continue
-		}
-		list = append(list, store.Sum{
-			Spoke: spoke, Period: s.Period, Owner: owner, Name: s.Name, Model: s.Model, Requests: s.Requests, Tokens: s.Tokens, Gone: gone.UnixNano(),
-		})
-	}
-	return h.store.Update(ctx, func(tx *store.Tx) error {
-		if err := tx.ForgetSums(now.UnixNano()); err != nil {
-			return err
-		}
-		return tx.PutSums(list)
-	})
-}
-
-// Elsewhere is what teams and keys have used at all spokes but one, in the periods that are kept.
-func (h *Hub) Elsewhere(ctx context.Context, spoke string) (out []Sum, err error) {
-	err = h.store.View(ctx, func(tx *store.Tx) error {
-		list, err := tx.SumsElsewhere(spoke, h.cfg.Now().UnixNano())
-		for _, s := range list {
-			out = append(out, Sum{Period: s.Period, Key: s.Owner == "key", Name: s.Name, Model: s.Model, Requests: s.Requests, Tokens: s.Tokens})
-		}
-		return err
-	})
-	return out, err
 }

@@ -210,55 +210,32 @@ spokegate_hub_revision 1
 	}
 }
 
-func TestSums(t *testing.T) {
+// TestReports: what a spoke says again is not written again, but once a minute for its time.
+func TestReports(t *testing.T) {
 	thePostgres.OnBoth(t, func(t *testing.T, database string) {
 		clock, ctx := newClock(), context.Background()
 		h := opened(t, Config{Database: database, Now: clock.now})
-		add := func(spoke string, sums ...Sum) {
+		must(t, h, put(KindSpoke, "a", "{}"))
+		at := func(free int) time.Time {
 			t.Helper()
-			if err := h.AddSums(ctx, spoke, sums); err != nil {
+			if err := h.Report(ctx, "a", SpokeReport{GPUs: []GPU{{"H100", 8, free}}, Version: "1"}); err != nil {
 				t.Fatal(err)
 			}
-		}
-		elsewhere := func(spoke string) map[string]int64 {
-			t.Helper()
-			list, err := h.Elsewhere(ctx, spoke)
-			if err != nil {
-				t.Fatal(err)
+			list, err := h.Spokes(ctx, admin)
+			if err != nil || len(list) != 1 || list[0].Report.GPUs[0] != (GPU{"H100", 8, free}) {
+				t.Fatal(list, err)
 			}
-			out := map[string]int64{}
-			for _, s := range list {
-				out[s.Period+" "+s.Name+" "+s.Model] = 1000*s.Requests + s.Tokens
-			}
-			return out
+			return list[0].At
 		}
-		is := func(spoke, key string, want int64) {
-			t.Helper()
-			if got := elsewhere(spoke)[key]; got != want {
-				t.Errorf("beside %s, %s is %d, want %d", spoke, key, got, want)
-			}
-		}
-		add("a", Sum{Period: "2026-11", Name: "t", Requests: 2, Tokens: 10}, Sum{Period: "2026-11-29T13:05", Key: true, Name: "k", Model: "m", Tokens: 7})
-		add("b", Sum{Period: "2026-11", Name: "t", Requests: 3, Tokens: 20})
-		add("c", Sum{Period: "2026-11", Name: "t", Requests: 1, Tokens: 1})
-		is("a", "2026-11 t ", 4021)
-		is("b", "2026-11 t ", 3011)
-		is("d", "2026-11 t ", 6031)
-		is("b", "2026-11-29T13:05 k m", 7)
-		add("b", Sum{Period: "2026-11", Name: "t", Requests: 3, Tokens: 20}) // told again
-		add("b", Sum{Period: "2026-11", Name: "t", Requests: 2, Tokens: 15}) // late
-		is("a", "2026-11 t ", 4021)
-		add("b", Sum{Period: "2026-11", Name: "t", Requests: 5, Tokens: 25})
-		is("a", "2026-11 t ", 6026)
-		clock.add(2 * time.Hour)
-		is("b", "2026-11-29T13:05 k m", 0)
-		add("a", Sum{Period: "2026-11-29T13:05", Key: true, Name: "k", Model: "m", Tokens: 8}) // long over
-		is("b", "2026-11-29T13:05 k m", 0)
-		is("a", "2026-11 t ", 6026)
-		for _, bad := range []Sum{{Period: "2026"}, {Period: "2026-13"}, {Period: "2026-11", Tokens: -1}, {Period: "2026-11", Name: "\x00"}} {
-			var invalid *Invalid
-			if err := h.AddSums(ctx, "a", []Sum{bad}); !errors.As(err, &invalid) {
-				t.Errorf("%+v: %v", bad, err)
+		first := clock.now()
+		for _, step := range []struct {
+			after time.Duration
+			free  int
+			want  time.Duration
+		}{{0, 8, 0}, {time.Second, 8, 0}, {time.Second, 7, 2 * time.Second}, {59 * time.Second, 7, 2 * time.Second}, {time.Second, 7, 62 * time.Second}} {
+			clock.add(step.after)
+			if got := at(step.free).Sub(first); got != step.want {
+				t.Errorf("after %v more its report is of %v, want %v", step.after, got, step.want)
 			}
 		}
 	})

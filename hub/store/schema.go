@@ -18,9 +18,6 @@ var migrations = []string{
 		PRIMARY KEY (actor, idempotency));
 	CREATE TABLE tokens (name TEXT_C PRIMARY KEY, hash BYTES NOT NULL UNIQUE, role TEXT NOT NULL, teams TEXT NOT NULL,
 		created BIGINT NOT NULL, expires BIGINT NOT NULL, revoked BIGINT NOT NULL, used BIGINT NOT NULL);`,
-	// What spokes tell. One sum is a team's or a key's (owner) of a period at a spoke; it may go at gone.
-	`CREATE TABLE reports (spoke TEXT_C PRIMARY KEY, body BYTES NOT NULL, at BIGINT NOT NULL);
-	CREATE TABLE sums (spoke TEXT_C NOT NULL, period TEXT_C NOT NULL, owner TEXT_C NOT NULL, name TEXT_C NOT NULL, model TEXT_C NOT NULL,
-		requests BIGINT NOT NULL, tokens BIGINT NOT NULL, gone BIGINT NOT NULL, PRIMARY KEY (period, owner, name, model, spoke));
-	CREATE INDEX sums_by_end ON sums (gone);`,
+	// What spokes told last.
+	`CREATE TABLE reports (spoke TEXT_C PRIMARY KEY, body BYTES NOT NULL, at BIGINT NOT NULL);`,
 }
