@@ -13,7 +13,7 @@ import (
 // computed, decode those in use.
 //
 // The conversions keep the compiler from fusing two steps, so that equal loads cost the same everywhere.
-func cost(how *policy.Routing, blocks int, credit float64, l load) float64 {
+func cost(how *policy.Routing, blocks int, credit float64, l *load) float64 {
 	missing := float64(blocks) - credit
 	prefill := missing + float64(l.prefill) + float64(how.MissWeight*missing)
 	return float64(how.OverlapWeight*prefill) + float64(l.decode) + float64(how.ActiveWeight*float64(l.requests))
@@ -29,6 +29,9 @@ func moved(how *policy.Routing, elsewhere float64, missing int, l load) float64 
 // credit is what blocks that are held count, under load: it falls as the worker has more requests, for the next ones are to find
 // their blocks elsewhere, too.
 func credit(how *policy.Routing, held, requests int) float64 {
+	if how.CreditDecay == 0 {
+		return float64(held)
+	}
 	return float64(held) / (1 + float64(how.CreditDecay*float64(requests)))
 }
 
@@ -101,8 +104,8 @@ func cheapest(cs []candidate, n int) []int {
 	for i := range cs {
 		at := len(order)
 		if at == n {
-			if worst := &cs[order[n-1]]; cs[i].cost > worst.cost && worst.busy == notBusy { // nearly always
-				continue
+			if worst := &cs[order[n-1]]; worst.busy == notBusy && (cs[i].cost > worst.cost || cs[i].cost == worst.cost && cs[i].last > worst.last && cs[i].load.requests >= worst.load.requests) {
+				continue // nearly always, and quicker than compare
 			}
 		}
 		for at > 0 && cs[i].compare(&cs[order[at-1]]) < 0 {

@@ -27,7 +27,7 @@ func TestCost(t *testing.T) {
 		{1, 8, 10, 18}, {1, 5, 5, 10}, {1, 2, 9, 11},
 		{0, 8, 10, 10}, {2, 5, 5, 15}, {0.5, 3, 0, 1.5}, {1e9, 0, 7, 7}, {1, 0, 0, 0},
 	} {
-		if got := cost(&policy.Routing{OverlapWeight: c.weight}, c.prefill, 0, load{decode: c.decode}); got != c.want {
+		if got := cost(&policy.Routing{OverlapWeight: c.weight}, c.prefill, 0, &load{decode: c.decode}); got != c.want {
 			t.Errorf("cost(%v, %d, %d) = %v, want %v", c.weight, c.prefill, c.decode, got, c.want)
 		}
 	}
@@ -42,7 +42,7 @@ func TestCostOfMissing(t *testing.T) {
 	}{
 		{0, 5, 0, 3, 13}, {1, 5, 0, 0, 20}, {1, 0, 10, 0, 20}, {1, 0, 0, 7, 7}, {1, 1, 2, 3, 11}, {0.5, 4, 1, 1, 15}, {3, 2, 2, 0, 20},
 	} {
-		if got := cost(&policy.Routing{OverlapWeight: 2, MissWeight: c.miss}, c.missing, 0, load{prefill: c.queued, decode: c.decode}); got != c.want {
+		if got := cost(&policy.Routing{OverlapWeight: 2, MissWeight: c.miss}, c.missing, 0, &load{prefill: c.queued, decode: c.decode}); got != c.want {
 			t.Errorf("miss weight %v, cost(%d, %d, %d) = %v, want %v", c.miss, c.missing, c.queued, c.decode, got, c.want)
 		}
 	}

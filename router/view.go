@@ -29,11 +29,12 @@ func (v *view) see(cs []candidate, of []*worker) []candidate {
 	var best *blocktree.Found
 	thresholds := v.how.Busy != policy.Busy{}
 	for _, w := range of {
-		if !v.only.has(w.place) {
+		if v.only != nil && !v.only.has(w.place) {
 			continue
 		}
-		cs = append(cs, candidate{w: w, last: w.last, stays: v.stays == w, load: w.load})
+		cs = append(cs, candidate{})
 		c := &cs[len(cs)-1]
+		c.w, c.last, c.stays, c.load = w, w.last, v.stays == w, w.load
 		var others load
 		if !w.heard.At.IsZero() {
 			others = w.others(v.r.clock, v.how.BlockBytes, v.r.missing)
@@ -47,7 +48,7 @@ func (v *view) see(cs []candidate, of []*worker) []candidate {
 		if thresholds {
 			c.busy = w.use(v.r.clock, v.how, others).beyond(v.how.Busy, v.share)
 		}
-		c.cost = cost(v.how, v.blocks, credit(v.how, int(c.held), c.load.requests), c.load) - v.affinity(c)
+		c.cost = cost(v.how, v.blocks, credit(v.how, int(c.held), c.load.requests), &c.load) - v.affinity(c)
 	}
 	if held := best.Held(); held.Blocks > v.best.Blocks {
 		v.best = held

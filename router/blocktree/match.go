@@ -12,17 +12,21 @@ import (
 // Pieces are small, and hashing a prompt piece by piece takes six times as long as at a stretch. So a stretch of pieces that
 // has fitted once is remembered by the one hash of its bytes, and the next prompt that goes the same way, as the turns of a
 // conversation do, is compared by that.
-func (w *Walk) match(n *node, at uint32) []uint32 {
-	w.ends = slices.Grow(w.ends[:0], len(n.pieces))[:len(n.pieces)]
+func (w *Walk) match(n *node, at uint32, level int) []uint32 {
+	for len(w.ends) <= level {
+		w.ends = append(w.ends, nil)
+	}
+	ends := slices.Grow(w.ends[level][:0], len(n.pieces))[:len(n.pieces)]
+	w.ends[level] = ends
 	for from := 0; from < len(n.pieces); {
 		to := min(from+w.tree.stretch, len(n.pieces))
-		fit := w.fit(n, from, n.pieces[from:to], w.ends[from:to], at)
+		fit := w.fit(n, from, n.pieces[from:to], ends[from:to], at)
 		if from+fit < to {
-			return w.ends[:from+fit]
+			return ends[:from+fit]
 		}
-		from, at = to, w.ends[to-1]
+		from, at = to, ends[to-1]
 	}
-	return w.ends
+	return ends
 }
 
 // fit fills in where pieces end, those of a node from one on, and says how many of the leading ones fit.
@@ -54,7 +58,7 @@ func (w *Walk) fit(n *node, from int, pieces []piece, ends []uint32, at uint32) 
 }
 
 // stretch is how many pieces are compared at once: enough that a call for the hash costs little beside the hash.
-const stretch = 64
+const stretch = 128
 
 // proven are the hashes of a node's whole stretches, each of all its bytes; 0: not known. Walks that go side by side note
 // them, and change nothing else of a node.

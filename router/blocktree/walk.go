@@ -1,6 +1,9 @@
 package blocktree
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Held is what a worker holds of a prompt: the first Blocks of it, which are its first Bytes.
 type Held struct {
@@ -16,8 +19,8 @@ type Walk struct {
 	prompt []byte
 	best   []uint32 // by worker: one more than its place in found
 	found  []Found
-	ends   []uint32  // of the pieces of the present node: where they end in the prompt
-	paths  [][]Found // by depth of nodes: those that hold all up to there
+	ends   [][]uint32 // by depth of nodes: where the pieces end in the prompt
+	paths  [][]Found  // by depth of nodes: those that hold all up to there, and go on
 }
 
 // Found is a Held, smaller: where all workers hold the same system prompt there are as many of them as workers.
@@ -55,7 +58,7 @@ func (w *Walk) Find(t *Tree, root uint64, prompt []byte) {
 		w.best = make([]uint32, len(t.slots))
 	}
 	if from := t.roots[root]; from != 0 {
-		w.children(from, 0, 0, nil)
+		w.children(from, 0, step{})
 	}
 	w.tree, w.prompt = nil, nil
 }
@@ -74,59 +77,101 @@ func (w *Walk) Reset() {
 	w.found = w.found[:0]
 }
 
-// children follows all children of a node that fit the prompt behind at. More than one does only where two sequences of
-// tokens are the same text.
-func (w *Walk) children(n uint32, level int, at uint32, above []Found) {
+// children follows all children of a node that fit the prompt behind at, for those that hold all up to there. More than one does
+// only where two sequences of tokens are the same text.
+func (w *Walk) children(n uint32, at uint32, all step) {
 	rest := w.prompt[at:]
 	for _, l := range w.tree.nodes[n].lengths {
 		if int(l.length) > len(rest) {
 			continue
 		}
 		if child := w.tree.edges[edge{n, w.tree.hash(rest[:l.length])}]; child != 0 {
-			w.node(child, level, at, above)
+			w.node(child, at, all)
 		}
 	}
 }
 
-// node follows a node whose first piece fits. above are those that hold all before it; at level 0 nobody needs to.
-func (w *Walk) node(id uint32, level int, at uint32, above []Found) {
-	n := &w.tree.nodes[id]
-	ends := w.match(n, at)
-	for len(w.paths) <= level {
+// step is a node on the way that fits as a whole, and those that hold all up to its end, as far as they were asked for.
+type step struct {
+	level   int      // of nodes; 0: none, nobody needs to hold anything
+	above   []Found  // by worker: those that hold all before the node, at least those that hold some of what is behind it
+	holders []holder // of the node
+	ends    []uint32 // of its pieces
+	at      uint32
+}
+
+// reach gives those that hold all of a step and some of the node behind it, by worker. So what a thousand workers hold is added up
+// only for those that go on with the prompt.
+func (w *Walk) reach(s *step, next []holder) []Found {
+	for len(w.paths) < s.level {
 		w.paths = append(w.paths, nil)
 	}
-	further := len(ends) == len(n.pieces) && len(n.lengths) > 0
-	next := w.paths[level][:0]
-	for holders := n.holders; len(holders) > 0; {
-		worker, of := holders[0].worker, 1
-		for of < len(holders) && holders[of].worker == worker {
-			of++
+	paths, above := w.paths[s.level-1][:0], s.above
+	for i := range next {
+		worker := next[i].worker
+		if i > 0 && next[i-1].worker == worker {
+			continue
 		}
 		p := Found{worker: worker}
-		if level > 0 {
-			for len(above) > 0 && above[0].worker < worker {
-				above = above[1:]
-			}
-			if len(above) == 0 {
-				break
+		if s.level > 1 {
+			at, held := slices.BinarySearchFunc(above, worker, func(f Found, worker uint32) int { return cmp.Compare(f.worker, worker) })
+			if above = above[at:]; !held {
+				continue
 			}
 			p = above[0]
 		}
-		if p.worker == worker {
-			if p.add(holders[:of], ends, at) == len(n.pieces) && further {
-				next = append(next, p)
-			}
-			w.note(&p)
+		from, _ := slices.BinarySearchFunc(s.holders, worker, func(h holder, worker uint32) int { return cmp.Compare(h.worker, worker) })
+		if p.add(sameWorker(s.holders[from:], worker), s.ends, s.at) == len(s.ends) {
+			paths = append(paths, p)
 		}
-		holders = holders[of:]
 	}
-	w.paths[level] = next
-	if len(next) > 0 {
+	w.paths[s.level-1] = paths
+	return paths
+}
+
+// sameWorker gives the leading holders that are one worker's.
+func sameWorker(hs []holder, worker uint32) []holder {
+	n := 0
+	for n < len(hs) && hs[n].worker == worker {
+		n++
+	}
+	return hs[:n]
+}
+
+// node follows a node whose first piece fits, behind a step.
+func (w *Walk) node(id uint32, at uint32, all step) {
+	n := &w.tree.nodes[id]
+	var above []Found
+	if all.level > 0 {
+		if above = w.reach(&all, n.holders); len(above) == 0 {
+			return
+		}
+	}
+	ends := w.match(n, at, all.level)
+	for holders, path := n.holders, above; len(holders) > 0; {
+		worker := holders[0].worker
+		own := sameWorker(holders, worker)
+		holders = holders[len(own):]
+		p := w.another() // in its place at once: a thousand copies would take as long as all else
+		if all.level > 0 {
+			for len(path) > 0 && path[0].worker < worker {
+				path = path[1:]
+			}
+			if len(path) == 0 || path[0].worker != worker {
+				continue
+			}
+			*p = path[0]
+		}
+		p.worker = worker
+		p.add(own, ends, at)
+		w.note(p)
+	}
+	if len(ends) == len(n.pieces) && len(n.lengths) > 0 {
 		end := at
 		if len(ends) > 0 {
 			end = ends[len(ends)-1]
 		}
-		w.children(id, level+1, end, next)
+		w.children(id, end, step{all.level + 1, above, n.holders, ends, at})
 	}
 }
 
@@ -162,14 +207,25 @@ func (p *Found) addOdd(tiers []holder, ends []uint32, at uint32) int {
 	return len(ends)
 }
 
-// note keeps the most that was found for a worker.
+// another is the place behind what was found.
+func (w *Walk) another() *Found {
+	if n := len(w.found); n < cap(w.found) {
+		p := &w.found[:n+1][n]
+		*p = Found{}
+		return p
+	}
+	w.found = slices.Grow(w.found, 1)
+	return w.another()
+}
+
+// note keeps what stands behind what was found, if it is the most of its worker.
 func (w *Walk) note(p *Found) {
 	if p.Blocks == 0 {
 		return
 	}
 	i := w.best[p.worker]
 	if i == 0 {
-		w.found = append(w.found, *p)
+		w.found = w.found[:len(w.found)+1]
 		w.best[p.worker] = uint32(len(w.found))
 		return
 	}
