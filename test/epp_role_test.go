@@ -28,6 +28,7 @@ type eppLab struct {
 	health  string
 	envoyAt string
 	engines []string // addresses
+	events  int      // the port of their KV events, and the next one that of the past ones
 	sims    []*up
 }
 
@@ -65,12 +66,17 @@ func (l *eppLab) write(name, text string) {
 
 func (l *eppLab) startSim(i int) {
 	l.t.Helper()
-	l.sims[i] = l.process(fmt.Sprint("sim ", i), lab.binary, "sim", "-listen", l.engines[i], "-model", "")
+	host, _, _ := net.SplitHostPort(l.engines[i])
+	l.sims[i] = l.process(fmt.Sprint("sim ", i), lab.binary, "sim", "-listen", l.engines[i], "-model", "",
+		"-kv-events", fmt.Sprintf("tcp://%s:%d", host, l.events), "-kv-replay", fmt.Sprintf("tcp://%s:%d", host, l.events+1))
 }
 
 func startEPP(t *testing.T) *eppLab {
 	lab.needEnvoy(t)
-	l := &eppLab{t: t, dir: t.TempDir(), health: freeAddr(), envoyAt: freeAddr(), sims: make([]*up, 3)}
+	l := &eppLab{t: t, dir: t.TempDir(), health: freeAddr(), envoyAt: freeAddr(), sims: make([]*up, 3), events: freePort()}
+	for freePort() != l.events+1 { // two in a row
+		l.events = freePort()
+	}
 	for i := range l.sims {
 		l.engines = append(l.engines, fmt.Sprintf("127.0.0.1%d:%d", i+1, freePort()))
 		l.startSim(i)
@@ -95,7 +101,7 @@ func (l *eppLab) list(engines ...int) {
 	l.t.Helper()
 	text := "workers: [" // an empty list is one, too
 	for _, i := range engines {
-		text += fmt.Sprintf("{name: w%d, address: %q}, ", i, l.engines[i])
+		text += fmt.Sprintf("{name: w%d, address: %q, engine: sim, kv_events: 'tcp://*:%d', kv_replay: 'tcp://*:%d'}, ", i, l.engines[i], l.events, l.events+1)
 	}
 	l.write("workers.yaml", text+"]\n")
 }
@@ -221,6 +227,11 @@ func TestPickerByItself(t *testing.T) {
 		if at := l.ask(topic, field{"x-gateway-destination-endpoint", elsewhere}); at != home {
 			t.Errorf("%s went on at %d, and was at %d", topic, at, home)
 		}
+	}
+	// What two of the engines hold is known by their own events: the second turns went where it was announced.
+	l.opsSays(t, "/readyz", "of 2 of 3 it is known exactly what they hold")
+	if n := l.metric(t, "spokegate_pick_announced_bytes_total"); n < 2000 {
+		t.Errorf("%v bytes of prompts were announced", n)
 	}
 	l.catalogued()
 	l.survives(homes["trains"])

@@ -20,7 +20,7 @@ type eppFlags struct {
 	name, spoke          string
 	endpoint             string
 	policy               string
-	workers              string
+	workers, modelDir    string
 	fleetFlags           fleetFlags
 	listen, healthListen string
 	tls                  servedTLS
@@ -39,6 +39,7 @@ func (e *eppFlags) register(f *flag.FlagSet) {
 	f.StringVar(&e.endpoint, "endpoint", "default", "the `endpoint` that it picks for: one pool of workers. Those that join must serve it")
 	f.StringVar(&e.policy, "policy", "", "policy `file`, for how the endpoint chooses (models and endpoints are enough); a change to it is taken up while running. Empty: the defaults")
 	f.StringVar(&e.workers, "workers", "", "`file` that lists workers without a shim; a change to it is taken up while running")
+	f.StringVar(&e.modelDir, "model-dir", "", "`folder` with the model's tokenizer.json, for workers of the file that have kv_events")
 	e.fleetFlags.register(f)
 	f.Lookup("fleet-listen").Usage = "`address` where workers with a shim join, as they join a door: host:port, or unix:PATH; empty: none does"
 	f.StringVar(&e.listen, "listen", ":9002", "`address` where gateways ask: host:port, or unix:PATH")

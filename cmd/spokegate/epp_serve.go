@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,19 +91,26 @@ func (s *standalone) build(ctx context.Context, token, secret string) (err error
 	}
 	s.fleet = fleet.NewUnacknowledged()
 	s.registry.MustRegister(fleet.NewCollector(s.fleet))
+	if secret == "" {
+		secret = rand.Text() // nobody else has to come to the same seed
+	}
 	s.seed = newSeed(secret, s.fleetFlags.seedFile, s.spoke, s.log)
 	if s.certificates, err = openCertificates(s.fleetFlags.tls, s.registry, s.log); err != nil {
 		return err
 	}
-	c := epp.Config{Fleet: s.fleet, Policy: s.policy, Registerer: s.registry, Tracer: s.traces.tracer}
+	var blocks *epp.Blocks
 	if s.fleetFlags.listen != "" {
-		c.Blocks = s.joining(token).blocks()
+		blocks = s.joining(token).blocks()
 	}
-	s.picker = epp.New(c)
 	if s.workers != "" {
 		scraper := scrape.New(scrape.Config{Fleet: s.fleet, Registerer: s.registry, Log: s.log})
 		s.listed = &file.Source{Path: s.workers, Endpoint: s.endpoint, Fleet: s.fleet, Watch: scraper.Watch, Log: s.log}
+		if !s.fleetFlags.guess {
+			ears := newOwnEars(s.modelDir, s.seed, s.log)
+			s.listed.Open, blocks = ears.open, ears.blocks(blocks)
+		}
 	}
+	s.picker = epp.New(epp.Config{Fleet: s.fleet, Policy: s.policy, Registerer: s.registry, Tracer: s.traces.tracer, Blocks: blocks})
 	s.health = newEPPHealth(s)
 	return nil
 }

@@ -32,6 +32,9 @@ type Source struct {
 	// Endpoint of all of them.
 	Endpoint string
 	Fleet    *fleet.Fleet
+	// Open begins to announce the KV blocks of a worker that has events, before it joins, and says where pickers follow them;
+	// close ends that, when it has left. nil: no events are followed.
+	Open func(Listed) (blocksAddr string, close func(), err error)
 	// Watch looks after those workers of the file that are in the fleet, and after no other from when it returns; it is told at
 	// each change, and at the end that there are none. Watch of a scrape.Scraper.
 	Watch func(context.Context, []scrape.Target)
@@ -41,7 +44,7 @@ type Source struct {
 	members map[string]*member // by name; of Run's goroutine alone
 	judged  [sha256.Size]byte  // the content that was taken or refused last
 	seen    [sha256.Size]byte  // by the last look
-	wanted  []scrape.Target    // what the last good file lists
+	wanted  []Listed           // what the last good file lists
 	refused bool               // the fleet took not all of these
 
 	mu     sync.Mutex
@@ -49,7 +52,7 @@ type Source struct {
 }
 
 type member struct {
-	scrape.Target
+	Listed
 	leave func()
 }
 
@@ -104,7 +107,7 @@ func (s *Source) look(ctx context.Context, first bool) {
 		return
 	}
 	s.judged = sum
-	var list []scrape.Target
+	var list []Listed
 	if err == nil {
 		list, err = Parse(data, s.Endpoint)
 	}
@@ -122,14 +125,14 @@ func (s *Source) look(ctx context.Context, first bool) {
 
 // apply makes these the workers of the file in the fleet. Those that stay are not touched. Nobody looks after one that leaves
 // when it does, so that nothing is said of another who takes its name.
-func (s *Source) apply(ctx context.Context, list []scrape.Target) {
-	want := map[string]scrape.Target{}
+func (s *Source) apply(ctx context.Context, list []Listed) {
+	want := map[string]Listed{}
 	for _, t := range list {
 		want[t.Worker.Name] = t
 	}
 	var gone []*member
 	for name, m := range s.members {
-		if t, stays := want[name]; !stays || t != m.Target {
+		if t, stays := want[name]; !stays || t != m.Listed {
 			gone = append(gone, m)
 			delete(s.members, name)
 		}
@@ -146,7 +149,7 @@ func (s *Source) apply(ctx context.Context, list []scrape.Target) {
 		if s.members[t.Worker.Name] != nil {
 			continue
 		}
-		leave, err := s.Fleet.Join(t.Worker)
+		leave, err := s.join(t)
 		if err != nil {
 			problems = append(problems, err.Error())
 			continue
@@ -158,6 +161,25 @@ func (s *Source) apply(ctx context.Context, list []scrape.Target) {
 		s.Watch(ctx, s.present())
 	}
 	s.told(problems)
+}
+
+// join takes a worker in. leave takes it out again.
+func (s *Source) join(t Listed) (leave func(), err error) {
+	if t.Events == "" || s.Open == nil {
+		return s.Fleet.Join(t.Worker)
+	}
+	addr, end, err := s.Open(t)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.Worker.Name, err)
+	}
+	w := t.Worker
+	w.BlocksAddr = addr
+	out, err := s.Fleet.Join(w)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return func() { out(); end() }, nil
 }
 
 // told notes which workers cannot join, if any: another has the name or the address.

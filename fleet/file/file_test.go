@@ -21,14 +21,15 @@ func TestParse(t *testing.T) {
 workers:
 - name: a
   address: 10.0.0.1:8000
-- {name: b, address: "[2001:db8::1]:8000", engine: vllm, block_size: 32, metrics: /v2/metrics}
+- {name: b, address: "[2001:db8::1]:8000", engine: vllm, block_size: 32, metrics: /v2/metrics, kv_events: "tcp://*:5557", kv_replay: "tcp://10.0.0.9:5558"}
 `), "large")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []scrape.Target{
-		{Worker: fleet.Worker{Name: "a", Endpoint: "large", Addr: "10.0.0.1:8000", Engine: "attached", State: fleet.Starting}},
-		{Worker: fleet.Worker{Name: "b", Endpoint: "large", Addr: "[2001:db8::1]:8000", Engine: "vllm", BlockSize: 32, State: fleet.Starting}, Metrics: "/v2/metrics"},
+	want := []Listed{
+		{Target: scrape.Target{Worker: fleet.Worker{Name: "a", Endpoint: "large", Addr: "10.0.0.1:8000", Engine: "attached", State: fleet.Starting}}},
+		{Target: scrape.Target{Worker: fleet.Worker{Name: "b", Endpoint: "large", Addr: "[2001:db8::1]:8000", Engine: "vllm", BlockSize: 32, State: fleet.Starting},
+			Metrics: "/v2/metrics"}, Events: "tcp://*:5557", Replay: "tcp://10.0.0.9:5558"},
 	}
 	if !slices.Equal(list, want) {
 		t.Errorf("%+v", list)
@@ -50,13 +51,15 @@ func TestMistakes(t *testing.T) {
 		"workers: &x\n- *x":             "[1:10] tags, anchors, aliases and directives are not taken",
 		strings.Repeat("[", 1e5):        "[1:17] nested more than 16 levels deep",
 		strings.Repeat("- ", 1e5):       "[1:33] nested more than 16 levels deep",
-		"workers:\n- name: a\n  adress: 10.0.0.1:80\n":                  `[3:3] unknown field "adress"`,
-		"workers:\n- name: a\n  name: b\n":                              `[3:3] mapping key "name" already defined at [2:3]`,
-		"workers:\n- {name: a, address: 10.0.0.1:80, block_size: -1}":   "cannot unmarshal -1",
-		"workers:\n- {name: A, address: 10.0.0.1:80}":                   `workers[0]: invalid worker: name "A"`,
-		"workers:\n- {name: a, address: localhost:80}":                  `workers[0]: invalid worker: address "localhost:80": want ip:port`,
-		"workers:\n- {name: a, address: 10.0.0.1:80, engine: ollama}":   `workers[0]: engine "ollama": want one of vllm, sglang, trtllm, sim, attached`,
-		"workers:\n- {name: a, address: 10.0.0.1:80, metrics: metrics}": `workers[0]: metrics "metrics": want a path, as /metrics`,
+		"workers:\n- name: a\n  adress: 10.0.0.1:80\n":                                                                                 `[3:3] unknown field "adress"`,
+		"workers:\n- name: a\n  name: b\n":                                                                                             `[3:3] mapping key "name" already defined at [2:3]`,
+		"workers:\n- {name: a, address: 10.0.0.1:80, block_size: -1}":                                                                  "cannot unmarshal -1",
+		"workers:\n- {name: A, address: 10.0.0.1:80}":                                                                                  `workers[0]: invalid worker: name "A"`,
+		"workers:\n- {name: a, address: localhost:80}":                                                                                 `workers[0]: invalid worker: address "localhost:80": want ip:port`,
+		"workers:\n- {name: a, address: 10.0.0.1:80, engine: ollama}":                                                                  `workers[0]: engine "ollama": want one of vllm, sglang, trtllm, sim, attached`,
+		"workers:\n- {name: a, address: 10.0.0.1:80, metrics: metrics}":                                                                `workers[0]: metrics "metrics": want a path, as /metrics`,
+		`workers: [{name: a, address: "10.0.0.1:80", kv_events: "ipc:///tmp/x"}]`:                                                      `workers[0]: kv_events "ipc:///tmp/x": want tcp://HOST:PORT`,
+		`workers: [{name: a, address: "10.0.0.1:80", kv_replay: "tcp://*:5558"}]`:                                                      "workers[0]: kv_replay goes with kv_events",
 		`{"workers":[{"name":"a","address":"10.0.0.1:80"},{"name":"a","address":"10.0.0.2:80"},{"name":"b","address":"10.0.0.1:80"}]}`: "workers[1]: name a: taken by a worker that is alive\nworkers[2]: address 10.0.0.1:80 of a: taken",
 	} {
 		if _, err := Parse([]byte(text), "large"); err == nil || !strings.Contains(err.Error(), want) {
@@ -238,6 +241,35 @@ func TestHalfAFileIsNotRead(t *testing.T) {
 		if got := look(i == 0, step.text); got != step.want {
 			t.Fatalf("step %d: %q, want %q", i, got, step.want)
 		}
+	}
+}
+
+// TestEvents: those of a worker are followed from before it joins until it has left, and one whose events cannot be is told of.
+func TestEvents(t *testing.T) {
+	f := fleet.NewUnacknowledged()
+	var log []string
+	s := &Source{Fleet: f, Log: slog.New(slog.DiscardHandler), members: map[string]*member{}, Watch: func(context.Context, []scrape.Target) {},
+		Open: func(l Listed) (string, func(), error) {
+			if l.Events == "bad" {
+				return "", nil, fmt.Errorf("no such thing")
+			}
+			log = append(log, fmt.Sprintf("open %s, %d joined", l.Worker.Name, len(f.View().Workers)))
+			return "127.0.0.1:1", func() { log = append(log, fmt.Sprintf("close %s, %d joined", l.Worker.Name, len(f.View().Workers))) }, nil
+		}}
+	listed := func(name, addr, events string) Listed {
+		return Listed{Target: scrape.Target{Worker: fleet.Worker{Name: name, Endpoint: "e", Addr: addr, State: fleet.Starting}}, Events: events}
+	}
+	s.apply(t.Context(), []Listed{listed("a", "10.0.0.1:1", "x"), listed("b", "10.0.0.2:1", ""), listed("c", "10.0.0.3:1", "bad"), listed("d", "10.0.0.1:1", "x")})
+	var told []string
+	for _, w := range f.View().Workers {
+		told = append(told, w.Name+" "+w.BlocksAddr)
+	}
+	if !slices.Equal(told, []string{"a 127.0.0.1:1", "b "}) || s.Status().Problem != "c: no such thing; address 10.0.0.1:1 of a: taken by a worker that is alive" {
+		t.Errorf("%q, %+v", told, s.Status())
+	}
+	s.apply(t.Context(), nil)
+	if want := []string{"open a, 0 joined", "open d, 2 joined", "close d, 2 joined", "close a, 1 joined"}; len(log) != 4 || !slices.Equal(log[:3], want[:3]) || !strings.HasPrefix(log[3], "close a") {
+		t.Errorf("%q", log)
 	}
 }
 

@@ -33,8 +33,18 @@ type Entry struct {
 	Engine string `yaml:"engine"`
 	// BlockSize of its KV cache, in tokens; 0: not known, or as its metrics tell.
 	BlockSize uint32 `yaml:"block_size"`
+	// KVEvents is the endpoint of its kv-events-config, tcp://HOST:PORT, where a HOST of * is that of its address; left out, what it
+	// holds is guessed. KVReplay is the replay_endpoint.
+	KVEvents string `yaml:"kv_events"`
+	KVReplay string `yaml:"kv_replay"`
 	// Metrics is the path of its Prometheus text, where it is another than the engine's usual one.
 	Metrics string `yaml:"metrics"`
+}
+
+// Listed is a worker of the file.
+type Listed struct {
+	scrape.Target
+	Events, Replay string // where its engine publishes KV events; empty: nowhere
 }
 
 // Engines that an entry may name.
@@ -44,7 +54,7 @@ var engines = []string{"vllm", "sglang", "trtllm", "sim", unknown}
 const unknown = "attached"
 
 // Parse reads a file. All of its workers serve the endpoint, and none is ready. The error names every mistake that it finds.
-func Parse(data []byte, endpoint string) ([]scrape.Target, error) {
+func Parse(data []byte, endpoint string) ([]Listed, error) {
 	if err := plain(data); err != nil {
 		return nil, err
 	}
@@ -61,10 +71,10 @@ func Parse(data []byte, endpoint string) ([]scrape.Target, error) {
 	}
 	// A fleet of its own says what is wrong with a worker, or with two of them.
 	trial := fleet.New()
-	list := make([]scrape.Target, 0, len(l.Workers))
+	list := make([]Listed, 0, len(l.Workers))
 	var wrong []error
 	for i, e := range l.Workers {
-		t, err := e.target(endpoint)
+		t, err := e.listed(endpoint)
 		if err == nil {
 			_, err = trial.Join(t.Worker)
 		}
@@ -103,7 +113,7 @@ func plain(data []byte) error {
 	return nil
 }
 
-func (e Entry) target(endpoint string) (t scrape.Target, err error) {
+func (e Entry) listed(endpoint string) (t Listed, err error) {
 	engine := cmp.Or(e.Engine, unknown)
 	if !slices.Contains(engines, engine) {
 		return t, fmt.Errorf("engine %q: want one of %s", e.Engine, strings.Join(engines, ", "))
@@ -111,8 +121,19 @@ func (e Entry) target(endpoint string) (t scrape.Target, err error) {
 	if e.Metrics != "" && !metricsPath.MatchString(e.Metrics) {
 		return t, fmt.Errorf("metrics %q: want a path, as /metrics", e.Metrics)
 	}
-	return scrape.Target{Metrics: e.Metrics, Worker: fleet.Worker{
-		Name: e.Name, Endpoint: endpoint, Addr: e.Address, Engine: engine, BlockSize: e.BlockSize, State: fleet.Starting}}, nil
+	for name, value := range map[string]string{"kv_events": e.KVEvents, "kv_replay": e.KVReplay} {
+		if value != "" && !eventsEndpoint.MatchString(value) {
+			return t, fmt.Errorf("%s %q: want tcp://HOST:PORT", name, value)
+		}
+	}
+	if e.KVReplay != "" && e.KVEvents == "" {
+		return t, errors.New("kv_replay goes with kv_events")
+	}
+	t.Events, t.Replay, t.Metrics = e.KVEvents, e.KVReplay, e.Metrics
+	t.Worker = fleet.Worker{Name: e.Name, Endpoint: endpoint, Addr: e.Address, Engine: engine, BlockSize: e.BlockSize, State: fleet.Starting}
+	return t, nil
 }
+
+var eventsEndpoint = regexp.MustCompile(`^tcp://[^/\s]+:[0-9]{1,5}$`)
 
 var metricsPath = regexp.MustCompile(`^/[A-Za-z0-9._~/-]*$`)
