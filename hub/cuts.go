@@ -7,35 +7,46 @@ import (
 	"github.com/spokegate/spokegate/policy"
 )
 
-// spokeCut is what a spoke got last, and of which state.
+// spokeCut is what a spoke got last. own outlives a revision and holds nothing of it but models and endpoints, so that a spoke
+// that is away keeps no old keys in memory.
 type spokeCut struct {
-	of  *state
-	cut *policy.Cut
+	layout *layout
+	own    *policy.Cut // models and endpoints, of the layout
+	of     *state      // nil: whole is none
+	whole  *policy.Cut
 }
 
 // Cut is what a spoke gets of the latest revision; nil: there is none yet, or no such spoke. Platform, teams, issuers and all
 // keys are the same for all spokes, and shared in memory; endpoints are its own only; models that are served elsewhere say where,
 // so that teams may name them and whoever asks for one is told.
 func (h *Hub) Cut(spoke string) *policy.Cut {
-	st := h.state.Load()
 	h.cutsMu.Lock()
 	defer h.cutsMu.Unlock()
+	st := h.state.Load()
 	if !st.hasSpoke(spoke) {
 		delete(h.cuts, spoke)
 		return nil
 	}
-	had := h.cuts[spoke]
-	if had.of == st {
-		return had.cut
+	c := h.cuts[spoke]
+	if c.of == st {
+		return c.whole
 	}
-	var cut *policy.Cut
-	if had.of != nil && had.of.layout == st.layout {
-		cut = st.cut.With(had.cut, policy.KindModel, policy.KindEndpoint)
-	} else {
-		cut = st.cutFor(spoke)
+	if c.layout != st.layout {
+		c.layout, c.own = st.layout, (&policy.Cut{}).With(st.cutFor(spoke), policy.KindModel, policy.KindEndpoint)
 	}
-	h.cuts[spoke] = spokeCut{st, cut}
-	return cut
+	c.of, c.whole = st, st.cut.With(c.own, policy.KindModel, policy.KindEndpoint)
+	h.cuts[spoke] = c
+	return c.whole
+}
+
+// dropCuts lets go of what is of an older state.
+func (h *Hub) dropCuts() {
+	h.cutsMu.Lock()
+	defer h.cutsMu.Unlock()
+	for spoke, c := range h.cuts {
+		c.of, c.whole = nil, nil
+		h.cuts[spoke] = c
+	}
 }
 
 // cutFor makes a spoke's cut of that of all.

@@ -154,6 +154,7 @@ func (h *Hub) catchUp(tx *store.Tx) error {
 // publish puts a state in force.
 func (h *Hub) publish(st *state) {
 	h.state.Store(st)
+	h.dropCuts()
 	h.waitMu.Lock()
 	defer h.waitMu.Unlock()
 	if h.changed != nil {
