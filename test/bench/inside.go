@@ -19,6 +19,7 @@ type micro struct {
 	ours    func() error // one call
 	against func()       // nil: nothing to compare with
 	done    func()       // nil: nothing to free
+	cpu     bool         // CPU time counts, and not what the clock says
 }
 
 const (
@@ -36,6 +37,11 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		{"extauthz.check_1k", func() (micro, error) { return check("1k", 1<<10) }},
 		{"extauthz.check_330k", func() (micro, error) { return check("330k", 330<<10) }},
 		{"extproc.chunk", meterChunk},
+		{"prompt.render_330k", renderChat},
+		{"prompt.own_330k", renderOwn},
+		{"prompt.normalise_330k", normalise("prompt.normalise_330k", englishLine)},
+		{"prompt.normalise_330k_vi", normalise("prompt.normalise_330k_vi", vietnameseLine)},
+		{"prompt.normalise_330k_zh", normalise("prompt.normalise_330k_zh", chineseLine)},
 	}
 	for _, m := range makers {
 		if !o.wants(m.name) {
@@ -63,6 +69,7 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		measure func(context.Context, options) ([]figure, error)
 	}{{"usage.journal usage.journal_p99", journal}, {"usage.ship", ship}, {"worker.proxy worker.chunk", proxies}, {"worker.events", events},
 		{"router.pick router.pick_first router.pick_16", picks}, {"router.bytes_per_block", blockMemory}, {"router.events", blockEvents},
+		{"epp.request_330k", pickerRequest},
 		{"policy.lookup policy.revoke policy.bytes_per_key", lookUp},
 		{"xds.revoke xds.hub_memory xds.hub_bytes_per_spoke", hubFigures}, {"xds.initial_sync xds.initial_in_force", initialSync}} {
 		if !o.wants(m.name) {
@@ -82,19 +89,22 @@ func (m micro) measure(ctx context.Context, rounds int) ([]figure, error) {
 	if m.done != nil {
 		defer m.done()
 	}
-	scale := m.times / float64(max(1, m.per))
+	scale, call := m.times/float64(max(1, m.per)), perCall
+	if m.cpu {
+		call = cpuPerCall
+	}
 	var ours, against, allocs []float64
 	for range rounds {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		took, objects, err := perCall(m.ours)
+		took, objects, err := call(m.ours)
 		if err != nil {
 			return nil, err
 		}
 		ours, allocs = append(ours, took*scale), append(allocs, objects/float64(max(1, m.per)))
 		if m.against != nil {
-			took, _, _ := perCall(func() error { m.against(); return nil })
+			took, _, _ := call(func() error { m.against(); return nil })
 			against = append(against, took*scale)
 		}
 	}

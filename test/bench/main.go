@@ -60,6 +60,9 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
+	if o.suite == suitePicker || o.suite == suitePasses { // started by pickerRequest
+		return serve(ctx, o)
+	}
 	for _, need := range []string{o.binary, o.envoy} {
 		if _, err := os.Stat(need); err != nil {
 			return fmt.Errorf("%w; run `make build envoy` first", err)
