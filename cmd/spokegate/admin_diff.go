@@ -44,8 +44,7 @@ func parsed(body json.RawMessage) (v any) {
 func memberChanges(path string, before, after any) (lines []string) {
 	b, isB := before.(map[string]any)
 	a, isA := after.(map[string]any)
-	switch {
-	case isA && (isB || before == nil):
+	if isA && (isB || before == nil) {
 		names := map[string]bool{}
 		for name := range maps.Keys(b) {
 			names[name] = true
@@ -66,10 +65,14 @@ func memberChanges(path string, before, after any) (lines []string) {
 		}
 		return lines
 	}
-	was, is := brief(before), brief(after)
-	switch {
-	case was == is:
+	if encoded(before) == encoded(after) {
 		return nil
+	}
+	was, is := brief(before), brief(after)
+	if was == is { // a number, and a text that looks like it
+		was, is = encoded(before), encoded(after)
+	}
+	switch {
 	case before == nil:
 		return []string{path + ": " + is}
 	case after == nil:
@@ -95,6 +98,10 @@ func brief(v any) string {
 	if s, is := v.(string); is {
 		return s
 	}
+	return encoded(v)
+}
+
+func encoded(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
