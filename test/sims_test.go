@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ type account struct {
 	Running   bool   `json:"running"`
 	Cut       bool   `json:"cut"`
 	Status    int    `json:"status"`
+	Rank      int    `json:"rank"`
+	// Transferred: another engine computed the prompt.
+	Transferred bool `json:"transferred"`
 }
 
 // simClients reach the engines at the addresses that their command lines name. Their sockets are in folders that only
@@ -28,7 +32,13 @@ type account struct {
 func (u *up) simClients(t testing.TB) []*http.Client {
 	t.Helper()
 	var out []*http.Client
-	for _, p := range u.role("sim") {
+	sims := u.role("sim")
+	for _, p := range processesOf(u.dir) { // of workers beside it
+		if len(p.args) > 1 && p.args[1] == "sim" && !slices.ContainsFunc(sims, func(o process) bool { return o.pid == p.pid }) {
+			sims = append(sims, p)
+		}
+	}
+	for _, p := range sims {
 		listen := p.flag("listen")
 		path, isUnix := strings.CutPrefix(listen, "unix:")
 		network, address := "tcp", listen
