@@ -12,7 +12,7 @@ export GOFLAGS := -buildvcs=false
 
 .PHONY: run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine fuzz generate bench bench-route load soak clean
 
-run: build envoy ## A door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
+run: build envoy ## A hub, a door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
 
 test: lint race e2e ## Everything that proves it, in under 15 minutes on two cores.

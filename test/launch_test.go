@@ -34,12 +34,12 @@ type upOptions struct {
 
 // up is one running `spokegate up`.
 type up struct {
-	name               string
-	dir                string
-	listen, admin, ops string
-	policy             *policyText
-	policyPath         string
-	losing             bool
+	name                    string
+	dir                     string
+	listen, admin, ops, hub string
+	policy                  *policyText
+	policyPath              string
+	losing                  bool
 
 	cmd    *exec.Cmd
 	out    output
@@ -70,7 +70,7 @@ func newUp(name string, o upOptions) (*up, error) {
 	if o.engine != nil {
 		o.attach = o.engine.server.URL
 	}
-	u := &up{name: name, dir: dir, listen: freeAddr(), admin: freeAddr(), ops: freeAddr(),
+	u := &up{name: name, dir: dir, listen: freeAddr(), admin: freeAddr(), ops: freeAddr(), hub: freeAddr(),
 		policy: o.policy, policyPath: filepath.Join(dir, "p.yaml"), losing: o.losing, engine: o.engine, exited: make(chan struct{})}
 	if err := os.WriteFile(u.policyPath, []byte(o.policy.yaml()), 0o600); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func newUp(name string, o upOptions) (*up, error) {
 
 func (u *up) args(o upOptions) []string {
 	args := []string{"up", "-dir", u.dir, "-listen", u.listen, "-admin", u.admin, "-ops", u.ops,
-		"-policy", u.policyPath, "-envoy", lab.envoy}
+		"-hub-listen", u.hub, "-policy", u.policyPath, "-envoy", lab.envoy}
 	for flag, value := range map[string]string{"-picker": o.picker, "-attach": o.attach, "-rates": o.rates} {
 		if value != "" {
 			args = append(args, flag, value)

@@ -16,7 +16,7 @@ import (
 
 const usageText = `spokegate: the door before your GPUs
 
-  spokegate up            a door, Envoy and three simulated workers on this machine
+  spokegate up            a hub, a door, Envoy and three simulated workers on this machine
   spokegate door          the services beside one Envoy: admission, metering, picking, and Envoy's own configuration
   spokegate epp           a picker for other gateways, by the Endpoint Picker Protocol
   spokegate worker        a shim before one engine; worker drain ends one without losing a request

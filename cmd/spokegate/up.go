@@ -15,18 +15,20 @@ import (
 
 // upFlags are those of the door, and what else `up` starts.
 type upFlags struct {
-	door    doorFlags
-	workers int
-	attach  urls
-	rates   string
-	envoy   string // binary
-	drain   time.Duration
+	door      doorFlags
+	workers   int
+	attach    urls
+	rates     string
+	envoy     string // binary
+	hubListen string
+	drain     time.Duration
 }
 
 func (u *upFlags) register(f *flag.FlagSet) {
 	u.door.register(f)
 	f.IntVar(&u.workers, "workers", 3, "`number` of simulated workers; at least one an endpoint")
 	f.Var(&u.attach, "attach", "`URL` of an OpenAI-compatible engine that runs already: a worker before it, instead of simulated engines; may be said again for further engines with the same models")
+	f.StringVar(&u.hubListen, "hub-listen", "127.0.0.1:9700", "`address` of the hub's admin API; there is a hub where there is no -policy")
 	f.StringVar(&u.rates, "rates", "", "rate `file` of the simulated engines")
 	f.IntVar(&u.door.envoy.Concurrency, "envoy-threads", 0, "`number` of Envoy's worker threads; 0: one a core")
 	f.StringVar(&u.envoy, "envoy", "", "Envoy's `binary` (default: .tools/envoy/envoy, then PATH)")
@@ -63,14 +65,22 @@ func runUp(ctx context.Context, args []string) error {
 		g.stop()
 		say("stopped")
 	}()
+	var started []*child
+	if site.hub != nil {
+		started = append(started, site.child("hub", site.hub.args(site.policy, u.door.spoke, u.door.logLevel.String())...))
+	}
 	door := site.child("door", site.doorArgs(f)...)
-	g.start(door)
+	g.start(append(started, door)...)
 	proxy := site.command("envoy", envoy.Command(site.envoy, u.door.envoy, site.bootstrap))
 	g.start(proxy)
 	workers := site.workers(u)
 	g.start(workers...)
-	say("starting the door, Envoy and %s", plural(len(workers), "worker"))
-	for _, c := range append([]*child{door, proxy}, workers...) {
+	what := "the door"
+	if site.hub != nil {
+		what = "the hub, the door"
+	}
+	say("starting %s, Envoy and %s", what, plural(len(workers), "worker"))
+	for _, c := range append(append(started, door, proxy), workers...) {
 		say("  %-10s log %s", c.name, c.log)
 	}
 	if !awaitReady(ctx, u.door.ops, u.door.url()) {
@@ -105,7 +115,11 @@ func (s *site) doorArgs(given *flag.FlagSet) []string {
 			args = append(args, "-"+f.Name+"="+f.Value.String())
 		}
 	})
-	return append(args, "-dir="+s.dir, "-policy="+s.policy, "-join-token-file="+s.joinToken) // the last word counts
+	args = append(args, "-dir="+s.dir, "-join-token-file="+s.joinToken) // the last word counts
+	if s.hub != nil {
+		return append(args, s.hub.doorArgs()...)
+	}
+	return append(args, "-policy="+s.policy)
 }
 
 // workers are the shims: for each endpoint one before each attached engine, or one for each simulated engine.
@@ -154,10 +168,10 @@ The door is open at %s
     -d '{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello"}]}'
 
 usage records:  %s usage tail -dir %s
-policy:         %s (edit it while this runs)
+policy:         %s
 health:         http://%s/readyz   metrics: /metrics   Envoy: http://%s
 Ctrl-C stops everything.
-`, u.door.url(), shellQuote(s.envFile), model, shellQuote(s.self), shellQuote(s.dir), s.policy, u.door.ops, u.door.envoy.Admin)
+`, u.door.url(), shellQuote(s.envFile), model, shellQuote(s.self), shellQuote(s.dir), s.whereToChange(), u.door.ops, u.door.envoy.Admin)
 	if s.key == "" {
 		fmt.Printf("\nThis policy holds only hashes of keys: set SPOKEGATE_KEY to one of yours, or make one with `%s key new`.\n", filepath.Base(os.Args[0]))
 	}

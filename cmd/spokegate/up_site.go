@@ -30,7 +30,8 @@ type site struct {
 	self      string // our own binary
 	envoy     string // Envoy's
 	bootstrap string
-	policy    string
+	policy    string // the user's file; of a site with a hub, the demo's, which is the hub's first revision
+	hub       *upHub // nil: the policy is a file
 	joinToken string
 	envFile   string
 	demoKey   string // file that keeps the demo policy's key from run to run
@@ -72,10 +73,17 @@ func prepare(ctx context.Context, u *upFlags) (*site, error) {
 	if u.door.fleetFlags.tls.Given() {
 		return nil, errors.New("-fleet-cert, -fleet-key and -fleet-ca are for doors with workers on other machines: those that `up` starts are on this one's loopback, unencrypted")
 	}
+	if u.door.hubFlags.address != "" {
+		return nil, errors.New("-hub is for a door by itself: `up` starts a hub of its own, or serves the -policy that you give it")
+	}
 	if s.envoy, err = findEnvoy(u.envoy); err != nil {
 		return nil, err
 	}
-	if err := checkFree(map[string]string{"listen": u.door.envoy.Listen, "admin": u.door.envoy.Admin, "ops": u.door.ops}); err != nil {
+	taken := map[string]string{"listen": u.door.envoy.Listen, "admin": u.door.envoy.Admin, "ops": u.door.ops}
+	if u.door.policy == "" {
+		taken["hub-listen"] = u.hubListen
+	}
+	if err := checkFree(taken); err != nil {
 		return nil, err
 	}
 	if err := s.loadPolicy(ctx, u); err != nil {
@@ -151,20 +159,13 @@ func checkFree(byFlag map[string]string) error {
 	return nil
 }
 
-// loadPolicy takes the user's policy, or makes the demo's with a fresh key.
+// loadPolicy takes the user's policy, or what the hub said last, or makes the demo's with a fresh key.
 func (s *site) loadPolicy(ctx context.Context, u *upFlags) error {
-	s.policy = u.door.policy
-	if s.policy == "" {
-		s.policy = filepath.Join(s.dir, "policy.yaml")
-		if err := s.ensureDemo(ctx, u.attach); err != nil {
-			return err
-		}
-	}
-	var err error
-	if s.policy, err = filepath.Abs(s.policy); err != nil {
+	snap, err := s.findPolicy(ctx, u)
+	if err != nil {
 		return err
 	}
-	set, snap, err := readPolicy(s.policy)
+	set, err := snap.Cut().Set()
 	if err != nil {
 		return err
 	}
@@ -174,6 +175,23 @@ func (s *site) loadPolicy(ctx context.Context, u *upFlags) error {
 	}
 	s.chooseKey(snap)
 	return nil
+}
+
+func (s *site) findPolicy(ctx context.Context, u *upFlags) (snap *policy.Snapshot, err error) {
+	if s.policy, err = filepath.Abs(u.door.policy); err != nil {
+		return nil, err
+	}
+	if u.door.policy == "" {
+		s.hub, s.policy = newUpHub(s.dir, u.hubListen), filepath.Join(s.dir, "demo.yaml")
+		if snap = s.hub.last(s.dir); snap != nil {
+			return snap, nil
+		}
+		if err := s.ensureDemo(ctx, u.attach); err != nil {
+			return nil, err
+		}
+	}
+	_, snap, err = readPolicy(s.policy)
+	return snap, err
 }
 
 // chooseKey takes the key that works under the policy, the user's before the demo's, and a model that it may use.
@@ -216,7 +234,7 @@ func (s *site) ensureDemo(ctx context.Context, attach []string) error {
 	if err := os.WriteFile(s.demoKey, []byte(secret+"\n"), 0o600); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, "policy.schema.json"), policy.Schema(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, "policy.schema.json"), policy.Schema(), 0o600); err != nil { // the demo's first line names it
 		return err
 	}
 	return os.WriteFile(s.policy, text, 0o600) // last: what is there is whole
@@ -234,6 +252,11 @@ func (s *site) writeRunFiles(u *upFlags) error {
 	if err := s.ensureToken(u.door.fleetFlags.tokenFile); err != nil {
 		return err
 	}
+	if s.hub != nil {
+		if err := writeSecret(s.hub.token); err != nil {
+			return err
+		}
+	}
 	return s.writeEnv(u.door.url())
 }
 
@@ -244,14 +267,22 @@ func (s *site) ensureToken(given string) error {
 		_, err := readToken(given)
 		return err
 	}
+	return writeSecret(s.joinToken)
+}
+
+// writeSecret makes a new one, for this run.
+func writeSecret(path string) error {
 	var token [32]byte
 	_, _ = rand.Read(token[:]) // never fails: see crypto/rand
-	return os.WriteFile(s.joinToken, []byte(hex.EncodeToString(token[:])+"\n"), 0o600)
+	return os.WriteFile(path, []byte(hex.EncodeToString(token[:])+"\n"), 0o600)
 }
 
 // writeEnv tells scripts and SDKs where the door is. It holds the demo's key, so it is for this user only.
 func (s *site) writeEnv(url string) error {
 	text := fmt.Sprintf("SPOKEGATE_URL=%s\nSPOKEGATE_KEY=%s\nSPOKEGATE_DIR=%s\n", url, s.key, s.dir)
+	if s.hub != nil {
+		text += s.hub.env()
+	}
 	tmp := s.envFile + ".new"
 	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
 		return err
