@@ -16,8 +16,9 @@ import (
 	"github.com/spokegate/spokegate/openai"
 )
 
-// TestFaultsOfOtherPickers: what is known to go wrong elsewhere, by the name of the fault. Those of scraping are tests of package
-// fleet/scrape; test/epp shows most of these through a real Envoy, too.
+// TestFaultsOfOtherPickers: what is known to go wrong elsewhere, by the name of the fault. Two are of scraping, and tests of package
+// fleet/scrape: 11, metrics that are away stop all routing (TestMetricsDoNotDecide), and 12, idle workers cost cores
+// (TestIdleWorkersCostLittle). test/epp shows most of these through a real Envoy, too.
 func TestFaultsOfOtherPickers(t *testing.T) {
 	for _, c := range []struct {
 		fault string

@@ -74,6 +74,9 @@ var keptHeaders = map[string]bool{
 }
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) []*extprocv3.ProcessingResponse {
+	if st.headers != nil || st.picked {
+		return nil // a request has headers once, and first
+	}
 	st.headers = map[string]string{}
 	for _, v := range h.GetHeaders().GetHeaders() {
 		if keptHeaders[v.GetKey()] {
