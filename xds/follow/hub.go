@@ -84,10 +84,10 @@ type Hub struct {
 	attempt int    // counts up when a refused revision is to be sent again
 	stage   *stage
 	open    discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	answers *discoveryv3.DeltaDiscoveryResponse // what is answered next
-	offered *policy.Cut                         // to the agent; nil: what was offered is none
-	failed  error                               // of the agent's answer on its way
-	again   bool                                // the stream ends, and the next begins with what is held
+	answers *incoming   // what is answered next
+	offered *policy.Cut // to the agent; nil: what was offered is none
+	failed  error       // of the agent's answer on its way
+	again   bool        // the stream ends, and the next begins with what is held
 
 	mu     sync.Mutex // guards what follows
 	conn   *grpc.ClientConn

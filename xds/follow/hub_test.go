@@ -10,6 +10,8 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -153,24 +155,24 @@ func TestWhatIsNotWholeIsRefused(t *testing.T) {
 		"Team \"b\" was changed on": func(r *discoveryv3.DeltaDiscoveryResponse) { r.Resources[0].Name, r.Resources[0].Version = "b", "00" },
 		"is of another type: \"\"":  func(r *discoveryv3.DeltaDiscoveryResponse) { r.Resources[0].Resource = nil },
 	} {
-		err := newStage(nil).add(response(change))
+		err := newStage(nil).add(read(t, response(change)))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v", want, err)
 		}
 	}
 	s := newStage(nil)
-	if err := s.add(response(func(*discoveryv3.DeltaDiscoveryResponse) {})); err != nil {
+	if err := s.add(read(t, response(func(*discoveryv3.DeltaDiscoveryResponse) {}))); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.close(&discoveryv3.DeltaDiscoveryResponse{}); err == nil || !strings.Contains(err.Error(), "0 revisions") {
+	if _, _, err := s.close(&incoming{}); err == nil || !strings.Contains(err.Error(), "0 revisions") {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := s.close(&discoveryv3.DeltaDiscoveryResponse{Resources: []*discoveryv3.Resource{{Resource: &anypb.Any{Value: []byte{0xff}}}}}); err == nil {
+	if _, _, err := s.close(&incoming{resources: []arrived{{body: []byte{0xff}}}}); err == nil {
 		t.Error("nonsense is a revision")
 	}
 	// What was given up is not mixed with what comes after it.
 	second := response(func(r *discoveryv3.DeltaDiscoveryResponse) { r.SystemVersionInfo, r.Resources[0].Name = "2", "z" })
-	if err := s.add(second); err != nil {
+	if err := s.add(read(t, second)); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.changed) != 1 || s.changed[0].Name != "z" {
@@ -178,7 +180,7 @@ func TestWhatIsNotWholeIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzStage: whatever a hub sends, a stage neither panics nor takes a resource under a version that is not its own.
+// FuzzStage: whatever a hub sends is read as protobuf reads it, and a stage takes no resource under a version that is not its own.
 func FuzzStage(f *testing.F) {
 	for _, p := range func() [][]byte {
 		pages, _ := delta.Pages(policy.KindTeam, 3, []policy.Resource{pushtest.Team("a", 1)}, []policy.Ref{{Kind: policy.KindTeam, Name: "b"}})
@@ -188,18 +190,40 @@ func FuzzStage(f *testing.F) {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := &discoveryv3.DeltaDiscoveryResponse{}
-		if proto.Unmarshal(data, r) != nil {
+		in, r := &incoming{}, &discoveryv3.DeltaDiscoveryResponse{}
+		if in.read(data) != nil || proto.Unmarshal(data, r) != nil {
 			return
 		}
+		var want incoming
+		want.revision, want.typeURL, want.nonce, want.removed = r.SystemVersionInfo, r.TypeUrl, r.Nonce, r.RemovedResources
+		for _, x := range r.Resources {
+			want.resources = append(want.resources, arrived{x.Name, x.Version, x.GetResource().GetTypeUrl(), x.GetResource().GetValue()})
+		}
+		if d := cmp.Diff(&want, in, cmp.AllowUnexported(incoming{}, arrived{}), cmpopts.EquateEmpty()); d != "" {
+			t.Fatalf("protobuf (-) reads it otherwise (+): %s", d)
+		}
 		s := newStage(nil)
-		if s.add(r) == nil {
+		if s.add(in) == nil {
 			for i, x := range s.changed {
 				if x.Version != policy.NewResource(x.Kind, x.Name, x.Body).Version || x.Name != r.Resources[i].Name {
 					t.Errorf("took %v", x.Ref)
 				}
 			}
 		}
-		_, _, _ = s.close(r)
+		_, _, _ = s.close(in)
 	})
+}
+
+// read is a response as it comes from the wire.
+func read(t *testing.T, r *discoveryv3.DeltaDiscoveryResponse) *incoming {
+	t.Helper()
+	data, err := proto.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &incoming{}
+	if err := in.read(data); err != nil {
+		t.Fatal(err)
+	}
+	return in
 }

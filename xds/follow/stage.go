@@ -3,8 +3,6 @@ package follow
 import (
 	"fmt"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/xds/delta"
@@ -27,23 +25,24 @@ func newStage(base *policy.Cut) *stage {
 }
 
 // add takes a response with resources. One of another revision than before begins anew: the one before was given up.
-func (s *stage) add(r *discoveryv3.DeltaDiscoveryResponse) error {
-	kind := delta.Kind(r.GetTypeUrl())
+func (s *stage) add(r *incoming) error {
+	kind := delta.Kind(r.typeURL)
 	if kind == "" {
-		return fmt.Errorf("resources of a type that was not asked for: %.100q", r.GetTypeUrl())
+		return fmt.Errorf("resources of a type that was not asked for: %.100q", r.typeURL)
 	}
-	s.of(r.GetSystemVersionInfo())
-	for _, in := range r.GetResources() {
-		if in.GetResource().GetTypeUrl() != r.GetTypeUrl() {
-			return fmt.Errorf("%s %.100q is of another type: %.100q", kind, in.GetName(), in.GetResource().GetTypeUrl())
+	s.of(r.revision)
+	for i := range r.resources {
+		in := &r.resources[i]
+		if in.typeURL != r.typeURL {
+			return fmt.Errorf("%s %.100q is of another type: %.100q", kind, in.name, in.typeURL)
 		}
-		made := policy.NewResource(kind, in.GetName(), in.GetResource().GetValue())
-		if made.Version != in.GetVersion() {
-			return fmt.Errorf("%s %.100q was changed on the way: its content has the version %s, and goes by %.100s", kind, in.GetName(), made.Version, in.GetVersion())
+		made := policy.NewResource(kind, in.name, in.body)
+		if made.Version != in.version {
+			return fmt.Errorf("%s %.100q was changed on the way: its content has the version %s, and goes by %.100s", kind, in.name, made.Version, in.version)
 		}
 		s.changed = append(s.changed, made)
 	}
-	for _, name := range r.GetRemovedResources() {
+	for _, name := range r.removed {
 		s.removed = append(s.removed, policy.Ref{Kind: kind, Name: name})
 	}
 	return nil
@@ -56,14 +55,14 @@ func (s *stage) of(revision string) {
 }
 
 // close is the cut that a Revision closes, and the digest that it must have.
-func (s *stage) close(r *discoveryv3.DeltaDiscoveryResponse) (*policy.Cut, []byte, error) {
-	if len(r.GetResources()) != 1 {
-		return nil, nil, fmt.Errorf("%d revisions came at once: want one", len(r.GetResources()))
+func (s *stage) close(r *incoming) (*policy.Cut, []byte, error) {
+	if len(r.resources) != 1 {
+		return nil, nil, fmt.Errorf("%d revisions came at once: want one", len(r.resources))
 	}
-	revision, err := delta.ReadRevision(r.GetResources()[0].GetResource().GetValue())
+	revision, err := delta.ReadRevision(r.resources[0].body)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.of(r.GetSystemVersionInfo())
+	s.of(r.revision)
 	return s.base.Next(revision, s.changed, s.removed), revision.GetDigest(), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -58,7 +59,7 @@ var errAgain = errors.New("the revision is fetched once more")
 func (h *Hub) follow(ctx context.Context, offer func(xds.Candidate)) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if h.open, err = discoveryv3.NewAggregatedDiscoveryServiceClient(h.connection()).DeltaAggregatedResources(ctx); err != nil {
+	if h.open, err = discoveryv3.NewAggregatedDiscoveryServiceClient(h.connection()).DeltaAggregatedResources(ctx, grpc.ForceCodecV2(newCodec())); err != nil {
 		return false, err
 	}
 	h.stage, h.again, h.failed = newStage(h.held), false, nil
@@ -66,8 +67,8 @@ func (h *Hub) follow(ctx context.Context, offer func(xds.Candidate)) (heard bool
 		return false, h.reason(err)
 	}
 	for {
-		r, err := h.open.Recv()
-		if err != nil {
+		r := &incoming{}
+		if err := h.open.RecvMsg(r); err != nil {
 			return heard, err
 		}
 		heard = true
@@ -86,7 +87,7 @@ func (h *Hub) reason(err error) error {
 		return err
 	}
 	for {
-		if _, err := h.open.Recv(); err != nil {
+		if err := h.open.RecvMsg(&incoming{}); err != nil {
 			return err
 		}
 	}
@@ -122,9 +123,9 @@ func (h *Hub) subscribe() error {
 }
 
 // take is one response. What is not whole, or not good, the agent hears of, and refuses.
-func (h *Hub) take(r *discoveryv3.DeltaDiscoveryResponse, offer func(xds.Candidate)) error {
+func (h *Hub) take(r *incoming, offer func(xds.Candidate)) error {
 	h.answers = r
-	if delta.Kind(r.GetTypeUrl()) != delta.KindRevision {
+	if delta.Kind(r.typeURL) != delta.KindRevision {
 		err := h.stage.add(r)
 		if err == nil {
 			return h.answer("")
@@ -148,7 +149,7 @@ func (h *Hub) from() string { return "hub " + h.cfg.Address }
 
 // answer is the ACK of a response, or with a reason the NACK.
 func (h *Hub) answer(nack string) error {
-	r := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: h.answers.GetTypeUrl(), ResponseNonce: h.answers.GetNonce()}
+	r := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: h.answers.typeURL, ResponseNonce: h.answers.nonce}
 	if nack != "" {
 		r.ErrorDetail = status.New(codes.InvalidArgument, strings.ToValidUTF8(nack[:min(len(nack), mostReason)], "")).Proto()
 	}
