@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -48,13 +47,6 @@ type outcome struct {
 	unchanged bool   // everything was so already: no revision was made
 	name      string // what the operation says of itself, for its answer: a key's id
 	old       string
-}
-
-// answer is an outcome as an idempotency key keeps it.
-type answer struct {
-	Revision uint64 `json:"revision"`
-	Name     string `json:"name,omitempty"`
-	Old      string `json:"old,omitempty"`
 }
 
 // work is one commit while it is made.
@@ -172,39 +164,6 @@ func (w *work) run(op operation) (*state, error) {
 		return nil, err
 	}
 	return next, w.keepAnswer(digest[:])
-}
-
-// answered says whether the commit was answered before, and puts that answer into the outcome.
-func (w *work) answered(content []byte) (bool, error) {
-	if w.by.IdempotencyKey == "" {
-		return false, nil
-	}
-	had, ok, err := w.tx.Answer(w.by.Actor.Name, w.by.IdempotencyKey)
-	if !ok || err != nil || had.At < w.now.Add(-2*KeepAnswers).UnixNano() {
-		return false, err
-	}
-	if !bytes.Equal(had.Content, content) {
-		return false, &Conflict{Reason: "this idempotency key was used for something else: use another"}
-	}
-	var a answer
-	if err := json.Unmarshal(had.Answer, &a); err != nil {
-		return false, err
-	}
-	r, _, err := w.tx.Revision(a.Revision)
-	w.revision, w.name, w.old, w.repeated = revisionOf(r), a.Name, a.Old, true
-	return true, err
-}
-
-func (w *work) keepAnswer(content []byte) error {
-	if w.by.IdempotencyKey == "" {
-		return nil
-	}
-	a, err := json.Marshal(answer{w.revision.Number, w.name, w.old})
-	if err != nil {
-		return err
-	}
-	return w.tx.AddAnswer(w.by.Actor.Name, w.by.IdempotencyKey, store.Answer{Content: content, Answer: a, At: w.now.UnixNano()},
-		w.now.Add(-2*KeepAnswers).UnixNano())
 }
 
 // take checks the changes as a whole and stores them as a revision.

@@ -13,6 +13,27 @@ import (
 	"time"
 )
 
+// runChild is the process that TestKilled kills.
+func runChild(database string) int {
+	h, err := Open(context.Background(), Config{Database: database})
+	if err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	for i := 0; ; i++ {
+		name := fmt.Sprintf("t%d", i%7)
+		r, err := h.Commit(context.Background(), Commit{
+			Actor: Actor{Name: fmt.Sprint(os.Getpid()), Role: RoleAdmin}, Message: fmt.Sprint(i),
+			Changes: []Change{put(KindTeam, name, fmt.Sprintf(`{"models": ["m"], "limits": [{"concurrency": %d}]}`, i+1+os.Getpid()))},
+		})
+		if err != nil {
+			fmt.Println("error", err)
+			return 1
+		}
+		fmt.Println(r.Number, r.Digest)
+	}
+}
+
 // child is a process that commits as fast as it can, and prints each revision that it was answered.
 type child struct {
 	cmd   *exec.Cmd
@@ -79,31 +100,38 @@ func TestKilled(t *testing.T) {
 		}
 		again := opened(t, Config{Database: database})
 		head := again.Head().Number
-		var list []Revision
-		for before := head + 1; before > 1; before = list[len(list)-1].Number {
-			page, err := again.Revisions(context.Background(), admin, before, 50)
-			if err != nil || len(page) == 0 {
-				t.Fatal(page, err)
-			}
-			list = append(list, page...)
-		}
-		for i, r := range list {
-			if r.Number != head-uint64(i) {
-				t.Fatalf("revision %d follows %d", r.Number, head-uint64(i)+1)
-			}
-			if d := answered[fmt.Sprint(r.Number)]; d != "" && d != r.Digest {
-				t.Errorf("revision %d was answered as %s and is %s", r.Number, d, r.Digest)
-			}
-			delete(answered, fmt.Sprint(r.Number))
-		}
-		if len(answered) > 0 {
-			t.Errorf("were answered and are not there: %v", answered)
-		}
+		gapless(t, again, answered)
 		eventually(t, func() bool { return h.Head().Number == head }) // who was there all the time has followed
 		if h.Head().Digest != again.Head().Digest {
 			t.Error("who followed has another state than who reads it now")
 		}
 	})
+}
+
+// gapless checks that a hub has every revision from 1 on, and those that were answered as they were.
+func gapless(t *testing.T, h *Hub, answered map[string]string) {
+	t.Helper()
+	head := h.Head().Number
+	var list []Revision
+	for before := head + 1; before > 1; before = list[len(list)-1].Number {
+		page, err := h.Revisions(context.Background(), admin, before, 50)
+		if err != nil || len(page) == 0 {
+			t.Fatal(page, err)
+		}
+		list = append(list, page...)
+	}
+	for i, r := range list {
+		if r.Number != head-uint64(i) {
+			t.Fatalf("revision %d follows %d", r.Number, head-uint64(i)+1)
+		}
+		if d := answered[fmt.Sprint(r.Number)]; d != "" && d != r.Digest {
+			t.Errorf("revision %d was answered as %s and is %s", r.Number, d, r.Digest)
+		}
+		delete(answered, fmt.Sprint(r.Number))
+	}
+	if len(answered) > 0 {
+		t.Errorf("were answered and are not there: %v", answered)
+	}
 }
 
 // TestTogether: two hubs on one database commit at the same time, and each makes the same key once.

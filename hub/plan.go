@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spokegate/spokegate/hub/store"
 )
@@ -175,7 +176,7 @@ func (w *work) placeAll(list []planned) ([]planned, error) {
 		if !fits {
 			return nil, invalid(path(p.kind, p.name)+".placement", "%s", reason)
 		}
-		p.new.endpoint.spoke, p.new.endpoint.placed = to.name, &Placed{to.name, reason, w.now}
+		p.new.endpoint.spoke, p.new.endpoint.placed = to.name, &Placed{to.name, reason, w.now.Truncate(time.Second)}
 		p.new.body.set("spoke", to.name)
 		p.new.body.set("placed", p.new.endpoint.placed)
 		p.new.raw = p.new.body.raw()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -97,26 +96,30 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		r, err := s.h.Import(ctx, c, Import{File: "p.yaml", YAML: []byte(d.Input), Spoke: arg("spoke"), Replace: arg("replace") != ""})
 		return s.revision(r, err)
 	case "report":
-		var gpus []GPU
-		for _, f := range strings.Fields(d.Input) { // TYPE=FREE/CAPACITY
-			var g GPU
-			name, n, _ := strings.Cut(f, "=")
-			if _, err := fmt.Sscanf(n, "%d/%d", &g.Free, &g.Capacity); err != nil {
-				t.Fatal(err)
-			}
-			g.Type = name
-			gpus = append(gpus, g)
-		}
-		if err := s.h.Report(ctx, first, SpokeReport{GPUs: gpus}); err != nil {
-			return s.failed(err)
-		}
-		return "ok\n"
+		return s.report(t, first, d.Input)
 	case "wait":
 		w, _ := time.ParseDuration(first)
 		s.clock.add(w)
 		return s.clock.now().Format(time.RFC3339) + "\n"
 	}
 	return s.look(t, d.Cmd, first, arg, number, c.Actor)
+}
+
+func (s *scenario) report(t *testing.T, spoke, input string) string {
+	var gpus []GPU
+	for _, f := range strings.Fields(input) { // TYPE=FREE/CAPACITY
+		var g GPU
+		name, n, _ := strings.Cut(f, "=")
+		if _, err := fmt.Sscanf(n, "%d/%d", &g.Free, &g.Capacity); err != nil {
+			t.Fatal(err)
+		}
+		g.Type = name
+		gpus = append(gpus, g)
+	}
+	if err := s.h.Report(context.Background(), spoke, SpokeReport{GPUs: gpus}); err != nil {
+		return s.failed(err)
+	}
+	return "ok\n"
 }
 
 // look runs the commands that change nothing.
@@ -161,21 +164,8 @@ func (s *scenario) look(t *testing.T, cmd, first string, arg func(string) string
 			fmt.Fprintf(b, "%d %s %s %s %s revision %d\n  %s\n  %s\n", a.Number, a.Actor, a.Action, a.Kind, a.Name, a.Revision,
 				s.plain(string(a.Before)), s.plain(string(a.After)))
 		}
-	case "works": // which of these keys a door would let in now
-		snap := s.h.Snapshot()
-		for _, name := range slices.Sorted(maps.Keys(s.hashes)) {
-			h, err := identity.ParseHash(s.hashes[name])
-			if err != nil {
-				t.Fatal(err)
-			}
-			what := "unknown"
-			if k := snap.Key(h); k != nil {
-				if what = k.Refused(s.clock.now()); what == "" {
-					what = "works"
-				}
-			}
-			fmt.Fprintf(b, "%s %s\n", name, what)
-		}
+	case "works":
+		return s.works(t)
 	case "cut":
 		cut := s.h.Cut(first)
 		if cut == nil {
@@ -186,6 +176,26 @@ func (s *scenario) look(t *testing.T, cmd, first string, arg func(string) string
 		}
 	default:
 		t.Fatalf("unknown command %s", cmd)
+	}
+	return b.String()
+}
+
+// works tells which of the keys a door would let in now.
+func (s *scenario) works(t *testing.T) string {
+	var b strings.Builder
+	snap := s.h.Snapshot()
+	for _, name := range slices.Sorted(maps.Keys(s.hashes)) {
+		h, err := identity.ParseHash(s.hashes[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		what := "unknown"
+		if k := snap.Key(h); k != nil {
+			if what = k.Refused(s.clock.now()); what == "" {
+				what = "works"
+			}
+		}
+		fmt.Fprintf(&b, "%s %s\n", name, what)
 	}
 	return b.String()
 }
@@ -280,25 +290,4 @@ func (s *scenario) failed(err error) string {
 		kind = "not found"
 	}
 	return kind + ": " + s.plain(err.Error()) + "\n"
-}
-
-// runChild is the process that TestKilled kills.
-func runChild(database string) int {
-	h, err := Open(context.Background(), Config{Database: database})
-	if err != nil {
-		fmt.Println("error", err)
-		return 1
-	}
-	for i := 0; ; i++ {
-		name := fmt.Sprintf("t%d", i%7)
-		r, err := h.Commit(context.Background(), Commit{
-			Actor: Actor{Name: fmt.Sprint(os.Getpid()), Role: RoleAdmin}, Message: fmt.Sprint(i),
-			Changes: []Change{put(KindTeam, name, fmt.Sprintf(`{"models": ["m"], "limits": [{"concurrency": %d}]}`, i+1+os.Getpid()))},
-		})
-		if err != nil {
-			fmt.Println("error", err)
-			return 1
-		}
-		fmt.Println(r.Number, r.Digest)
-	}
 }

@@ -21,21 +21,7 @@ func TestTokens(t *testing.T) {
 	thePostgres.OnBoth(t, func(t *testing.T, database string) {
 		clock, ctx := newClock(), context.Background()
 		h := opened(t, Config{Database: database, Now: clock.now})
-		must(t, h, put(KindSpoke, "a", "{}"), put(KindEndpoint, "e", `{"spoke": "a"}`), put(KindModel, "m", `{"endpoint": "e"}`), put(KindTeam, "t", `{"models": ["m"]}`))
-		for want, bad := range map[string]Token{
-			"tokens.name: is not a name":                        {Name: "a b", Role: RoleAdmin},
-			"tokens[x].role: want admin, team-owner or auditor": {Name: "x", Role: "root"},
-			"tokens[x].teams: want at least one team":           {Name: "x", Role: RoleTeamOwner},
-			"tokens[x].teams: only a team owner has teams":      {Name: "x", Role: RoleAdmin, Teams: []string{"t"}},
-			"tokens[x].teams[1]: there is no team \"u\"":        {Name: "x", Role: RoleTeamOwner, Teams: []string{"t", "u"}},
-			"tokens[x].expires: want a time to come":            {Name: "x", Role: RoleAdmin, Expires: clock.now()},
-			"tokens[x].teams[0]: there is no team \"\\x00\"":    {Name: "x", Role: RoleTeamOwner, Teams: []string{"\x00"}},
-			"tokens.name: is missing; want a name":              {Role: RoleAdmin},
-		} {
-			if _, _, err := h.CreateToken(ctx, Commit{Actor: admin}, bad); err == nil || !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("%v: %v, want %s", bad, err, want)
-			}
-		}
+		withTeam(t, h)
 		_, secret, err := h.CreateToken(ctx, Commit{Actor: admin}, Token{Name: "olga", Role: RoleTeamOwner, Teams: []string{"t"}, Expires: clock.now().Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
@@ -53,21 +39,6 @@ func TestTokens(t *testing.T) {
 			if _, ok := h.Authenticate(ctx, wrong); ok {
 				t.Errorf("%q passes", wrong)
 			}
-		}
-		used := func() time.Time {
-			list, err := h.ListTokens(ctx, admin)
-			if err != nil || len(list) != 1 {
-				t.Fatal(list, err)
-			}
-			return list[0].LastUsed
-		}
-		if first := used(); !first.Equal(clock.now()) {
-			t.Errorf("last used %v", first)
-		}
-		clock.add(30 * time.Second)
-		h.Authenticate(ctx, secret)
-		if first := used(); !first.Equal(clock.now().Add(-30 * time.Second)) {
-			t.Errorf("last used %v: want it no finer than a minute", first)
 		}
 		var forbidden *Forbidden
 		if _, err := h.ListTokens(ctx, who); !errors.As(err, &forbidden) {
@@ -98,6 +69,62 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%+v, %v", log, err)
 		}
 	})
+}
+
+// TestLastUsed: to the minute, and not where somebody is committing.
+func TestLastUsed(t *testing.T) {
+	thePostgres.OnBoth(t, func(t *testing.T, database string) {
+		clock, ctx := newClock(), context.Background()
+		h := opened(t, Config{Database: database, Now: clock.now, Poll: time.Hour})
+		_, secret, err := h.CreateToken(ctx, Commit{Actor: admin}, Token{Name: "x", Role: RoleAuditor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Authenticate(ctx, secret)
+		used := func() time.Time {
+			list, err := h.ListTokens(ctx, admin)
+			if err != nil || len(list) != 1 {
+				t.Fatal(list, err)
+			}
+			return list[0].LastUsed
+		}
+		if first := used(); !first.Equal(clock.now()) {
+			t.Errorf("last used %v", first)
+		}
+		clock.add(30 * time.Second)
+		h.Authenticate(ctx, secret)
+		if first := used(); !first.Equal(clock.now().Add(-30 * time.Second)) {
+			t.Errorf("last used %v: want it no finer than a minute", first)
+		}
+	})
+}
+
+func TestTokensRefused(t *testing.T) {
+	thePostgres.OnBoth(t, func(t *testing.T, database string) {
+		clock, ctx := newClock(), context.Background()
+		h := opened(t, Config{Database: database, Now: clock.now})
+		withTeam(t, h)
+		for want, bad := range map[string]Token{
+			"tokens.name: is not a name":                        {Name: "a b", Role: RoleAdmin},
+			"tokens[x].role: want admin, team-owner or auditor": {Name: "x", Role: "root"},
+			"tokens[x].teams: want at least one team":           {Name: "x", Role: RoleTeamOwner},
+			"tokens[x].teams: only a team owner has teams":      {Name: "x", Role: RoleAdmin, Teams: []string{"t"}},
+			"tokens[x].teams[1]: there is no team \"u\"":        {Name: "x", Role: RoleTeamOwner, Teams: []string{"t", "u"}},
+			"tokens[x].expires: want a time to come":            {Name: "x", Role: RoleAdmin, Expires: clock.now()},
+			"tokens[x].teams[0]: there is no team \"\\x00\"":    {Name: "x", Role: RoleTeamOwner, Teams: []string{"\x00"}},
+			"tokens.name: is missing; want a name":              {Role: RoleAdmin},
+		} {
+			if _, _, err := h.CreateToken(ctx, Commit{Actor: admin}, bad); err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v: %v, want %s", bad, err, want)
+			}
+		}
+	})
+}
+
+// withTeam makes what a team t needs, and the team.
+func withTeam(t *testing.T, h *Hub) {
+	t.Helper()
+	must(t, h, put(KindSpoke, "a", "{}"), put(KindEndpoint, "e", `{"spoke": "a"}`), put(KindModel, "m", `{"endpoint": "e"}`), put(KindTeam, "t", `{"models": ["m"]}`))
 }
 
 func TestBootstrap(t *testing.T) {
@@ -134,7 +161,7 @@ func TestSecretsStayOut(t *testing.T) {
 	ctx, database := context.Background(), filepath.Join(t.TempDir(), "hub.db")
 	var log bytes.Buffer
 	h := opened(t, Config{Database: database, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	must(t, h, put(KindSpoke, "a", "{}"), put(KindEndpoint, "e", `{"spoke": "a"}`), put(KindModel, "m", `{"endpoint": "e"}`), put(KindTeam, "t", `{"models": ["m"]}`))
+	withTeam(t, h)
 	m, err := h.CreateKey(ctx, Commit{Actor: admin, IdempotencyKey: "x"}, KeySpec{ID: "k", Team: "t"})
 	if err != nil {
 		t.Fatal(err)
