@@ -12,6 +12,7 @@ import (
 
 type metrics struct {
 	picks   *prometheus.CounterVec
+	splits  *prometheus.CounterVec
 	blocks  *prometheus.CounterVec
 	overlap *prometheus.CounterVec
 	held    *prometheus.CounterVec
@@ -23,10 +24,14 @@ type metrics struct {
 }
 
 var loadDesc = prometheus.NewDesc("spokegate_picker_worker_load",
-	"What is booked on a worker now, by kind: requests, prefill_blocks, decode_blocks.",
+	"What is booked on a worker now, all its ranks together, by kind: requests, waiting (those without a first byte), prefill_blocks, decode_blocks.",
 	[]string{"endpoint", "worker", "kind"}, nil)
 
 var (
+	othersDesc = prometheus.NewDesc("spokegate_picker_worker_others",
+		"Requests at a worker that others sent, by its own word: beyond what is booked.", []string{"endpoint", "worker"}, nil)
+	busyDesc = prometheus.NewDesc("spokegate_picker_worker_busy",
+		"How many data-parallel ranks of a worker are beyond a busy threshold; of a worker without ranks 1 or 0.", []string{"endpoint", "worker"}, nil)
 	workersDesc = prometheus.NewDesc("spokegate_picker_workers",
 		"Workers that said how much is known of what they hold, by index: indexed, predictive, or degraded.", []string{"endpoint", "index"}, nil)
 	degradedDesc = prometheus.NewDesc("spokegate_picker_degraded",
@@ -46,6 +51,10 @@ func newMetrics(r prometheus.Registerer, p *Picker) *metrics {
 			Name: "spokegate_picks_total",
 			Help: "Picks by endpoint and result: picked, no_worker, none_eligible, busy.",
 		}, []string{"endpoint", "result"}),
+		splits: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokegate_pick_splits_total",
+			Help: "Picks of which another worker than the one chosen was to compute the prompt.",
+		}, []string{"endpoint"}),
 		blocks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_pick_prompt_blocks_total",
 			Help: "Blocks of the prompts that were picked for.",
@@ -96,6 +105,9 @@ func (m *metrics) picked(endpoint string, c router.Choice, err error, took time.
 		return
 	}
 	m.picks.WithLabelValues(endpoint, "picked").Inc()
+	if c.Prefill != "" {
+		m.splits.WithLabelValues(endpoint).Inc()
+	}
 	m.blocks.WithLabelValues(endpoint).Add(float64(c.Blocks))
 	m.overlap.WithLabelValues(endpoint).Add(float64(c.Overlap))
 	m.held.WithLabelValues(endpoint).Add(float64(c.Held.Bytes))
@@ -106,6 +118,8 @@ type loads struct{ p *Picker }
 
 func (l loads) Describe(ch chan<- *prometheus.Desc) {
 	ch <- loadDesc
+	ch <- othersDesc
+	ch <- busyDesc
 	ch <- workersDesc
 	ch <- degradedDesc
 	ch <- blocksDesc
@@ -134,10 +148,35 @@ func (l loads) Collect(ch chan<- prometheus.Metric) {
 	for endpoint, r := range l.p.routers {
 		_, held := r.Size()
 		ch <- prometheus.MustNewConstMetric(blocksDesc, prometheus.GaugeValue, float64(held), endpoint)
-		for _, w := range r.Load() {
-			for kind, v := range map[string]int{"requests": w.Requests, "prefill_blocks": w.PrefillBlocks, "decode_blocks": w.DecodeBlocks} {
-				ch <- prometheus.MustNewConstMetric(loadDesc, prometheus.GaugeValue, float64(v), endpoint, w.Addr, kind)
+		for addr, of := range sumOf(r.Load()) {
+			for kind, v := range map[string]int{"requests": of.Requests, "waiting": of.Waiting, "prefill_blocks": of.PrefillBlocks, "decode_blocks": of.DecodeBlocks} {
+				ch <- prometheus.MustNewConstMetric(loadDesc, prometheus.GaugeValue, float64(v), endpoint, addr, kind)
 			}
+			ch <- prometheus.MustNewConstMetric(othersDesc, prometheus.GaugeValue, float64(of.Others), endpoint, addr)
+			ch <- prometheus.MustNewConstMetric(busyDesc, prometheus.GaugeValue, float64(of.busy), endpoint, addr)
 		}
 	}
+}
+
+// sum is the load of all ranks of a worker, and how many are busy.
+type sum struct {
+	router.WorkerLoad
+	busy int
+}
+
+func sumOf(all []router.WorkerLoad) map[string]sum {
+	sums := map[string]sum{}
+	for _, w := range all {
+		of := sums[w.Addr]
+		of.Requests += w.Requests
+		of.Waiting += w.Waiting
+		of.PrefillBlocks += w.PrefillBlocks
+		of.DecodeBlocks += w.DecodeBlocks
+		of.Others += w.Others
+		if w.Busy != "" {
+			of.busy++
+		}
+		sums[w.Addr] = of
+	}
+	return sums
 }

@@ -10,6 +10,7 @@ import (
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router"
 )
 
@@ -74,5 +75,21 @@ func TestRanksAreFedApart(t *testing.T) {
 	in.close()
 	if blocks, _ := r.Size(); blocks != 0 {
 		t.Errorf("%d blocks left", blocks)
+	}
+}
+
+// TestLoadsOfRanksAddUp: a worker has one series of each kind, however many ranks it has.
+func TestLoadsOfRanksAddUp(t *testing.T) {
+	r := router.New(router.Config{BlockBytes: 8})
+	r.SetWorkers([]router.Worker{{Addr: "10.0.0.1:80", Ranks: 3}, {Addr: "10.0.0.2:80"}})
+	r.SetRouting(policy.Routing{BlockBytes: 8, Busy: policy.Busy{Queue: 1}})
+	for range 4 {
+		if _, err := r.Pick(time.Now(), router.Ask{Prompt: make([]byte, 16)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := sumOf(r.Load())
+	if a, b := got["10.0.0.1:80"], got["10.0.0.2:80"]; len(got) != 2 || a.Requests != 3 || a.Waiting != 3 || a.PrefillBlocks != 6 || a.busy != 3 || b.Requests != 1 || b.busy != 1 {
+		t.Errorf("%+v", got)
 	}
 }
