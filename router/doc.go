@@ -25,6 +25,6 @@
 //   - No clock, no I/O, no goroutine. One lock; prompts are hashed outside of it.
 //
 // What a worker holds is known to the byte where it announces its blocks (Feed, package blocktree) and the prompt's text is
-// known (Ask.Text). Otherwise it is guessed from what was sent where, with a time to live: the engine may have evicted it earlier, and a prompt that a retry brought to another
-// worker than the one picked is still remembered at the one picked.
+// known (Ask.Text). Otherwise it is guessed from what was sent where, with a time to live: the engine may have evicted it earlier,
+// and a prompt that a retry brought to another worker than the one picked is still remembered at the one picked.
 package router
