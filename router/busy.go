@@ -20,12 +20,12 @@ type use struct {
 	device  float64 // blocks; 0: not known
 }
 
-// use of a worker. With a fresh report the share in use is what it says, and what is still to be prefilled comes to it: prompts
+// use of a worker. With a fresh report that tells it the share in use is what it says, and what is still to be prefilled comes to it: prompts
 // that share blocks count these once in the device, and in bookings each time.
 func (w *worker) use(now time.Time, how *policy.Routing, others load) use {
 	u := use{device: w.device(how.BlockBytes), queue: float64(w.load.waiting + others.waiting)}
 	u.prefill = float64((w.load.prefill + others.prefill) * how.BlockBytes / tokenBytes)
-	switch told := w.heard.told(now); {
+	switch told := w.heard.told(now) && w.heard.CacheUsed > 0; {
 	case told && u.device > 0:
 		u.decode = w.heard.CacheUsed + float64(w.load.prefill)/u.device
 	case told:

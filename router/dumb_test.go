@@ -145,7 +145,7 @@ func (d *dumb) others(now time.Time, n string) (l load) {
 func (d *dumb) busy(now time.Time, n string, share float64) bool {
 	own, others, most := d.booked(n), d.others(now, n), d.how.Busy
 	used := 0.0
-	if s := d.fresh(now, n); s != nil {
+	if s := d.fresh(now, n); s != nil && s.CacheUsed > 0 {
 		used = s.CacheUsed
 		if d.device(n) > 0 {
 			used += float64(own.prefill) / d.device(n)

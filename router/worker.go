@@ -53,6 +53,6 @@ type Report struct {
 	At time.Time
 	// Running and Waiting are requests in the engine, whoever sent them.
 	Running, Waiting int
-	// CacheUsed is the share of the device's KV blocks that requests use, from 0 to 1.
+	// CacheUsed is the share of the device's KV blocks that requests use, from 0 to 1; 0 where it does not say.
 	CacheUsed float64
 }
