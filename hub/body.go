@@ -75,7 +75,8 @@ func (b body) set(member string, value any) {
 	b[member] = raw
 }
 
-func (b body) revoked() bool { return string(b["revoked"]) == "true" }
+// yes says that a member is true; it need not be there.
+func (b body) yes(member string) bool { return string(b[member]) == "true" }
 
 // expires is when a key stops; zero: never.
 func (b body) expires() time.Time {

@@ -103,7 +103,7 @@ func (w *work) rotate(id, newID, hash string, overlap time.Duration) ([]change, 
 	}
 	expires := was.expires()
 	switch {
-	case was.revoked():
+	case was.yes("revoked"):
 		return nil, invalid(path(KindKey, id), "is revoked, and what is rotated goes on: make another key")
 	case !expires.IsZero() && !w.now.Before(expires):
 		return nil, invalid(path(KindKey, id), "has expired, and what is rotated goes on: make another key")

@@ -67,7 +67,7 @@ func (w *work) planOne(c change) (p planned, err error) {
 		p.old = &thing{}
 	}
 	if p.new = (&thing{}); c.Body == nil {
-		return p, nil
+		return p, w.mayDelete(p)
 	}
 	if p.new, err = readThing(c.Kind, c.Name, c.Body); err != nil {
 		return p, err
@@ -123,20 +123,36 @@ func (w *work) mayChange(c change, had store.Version) error {
 	return nil
 }
 
-// keyRules are what a policy does not know of: how a key may change.
-func (w *work) keyRules(p planned) error {
-	if p.had.Body == nil {
+// mayDelete keeps a team owner from deleting what is revoked: the same secret could be taken over anew.
+func (w *work) mayDelete(p planned) error {
+	if w.by.Actor.Role == RoleAdmin || p.kind != KindKey {
 		return nil
 	}
 	was, err := readBody(p.had.Body)
-	if err != nil {
-		return err
+	if err == nil && was.yes("revoked") {
+		err = &Forbidden{path(p.kind, p.name) + " is revoked; only an admin deletes it, for while it is there nobody can take its secret over"}
 	}
-	if was.text("sha256") != p.new.body.text("sha256") {
-		return invalid(path(p.kind, p.name)+".sha256", "a key's secret never changes, so that its id means one secret in all records: rotate it, or make another")
+	return err
+}
+
+// keyRules are what a policy does not know of: how a key may change, and what a team owner may not give to one.
+func (w *work) keyRules(p planned) error {
+	was, is, at := body{}, p.new.body, path(p.kind, p.name)
+	if p.had.Body != nil {
+		var err error
+		if was, err = readBody(p.had.Body); err != nil {
+			return err
+		}
+		if was.text("sha256") != is.text("sha256") {
+			return invalid(at+".sha256", "a key's secret never changes, so that its id means one secret in all records: rotate it, or make another")
+		}
 	}
-	if was.revoked() && !p.new.body.revoked() && w.by.Actor.Role != RoleAdmin {
-		return &Forbidden{fmt.Sprintf("%s: a team owner does not bring back a key that was revoked: make another", path(p.kind, p.name))}
+	switch {
+	case w.by.Actor.Role == RoleAdmin:
+	case was.yes("revoked") && !is.yes("revoked"):
+		return &Forbidden{at + ": a team owner does not bring back a key that was revoked: make another"}
+	case !was.yes("explain") && is.yes("explain"):
+		return &Forbidden{at + ".explain: only an admin gives this to a key"}
 	}
 	return nil
 }

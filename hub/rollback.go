@@ -75,7 +75,7 @@ func (w *work) restored(p store.Pair, options RollbackOptions) (raw json.RawMess
 
 // keepRefused is a key as it was, refused where it is refused now.
 func keepRefused(was, is body, deleted bool) []byte {
-	if deleted || is.revoked() {
+	if deleted || is.yes("revoked") {
 		was.set("revoked", true)
 	}
 	if now, then := is.expires(), was.expires(); !now.IsZero() && (then.IsZero() || now.Before(then)) {
