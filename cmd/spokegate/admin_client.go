@@ -66,8 +66,11 @@ func (h *askFlags) open() (*hubClient, error) {
 		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	return &hubClient{base: strings.TrimSuffix(h.url, "/"), token: strings.TrimSpace(string(token)), json: h.output == "json",
-		http: &http.Client{Timeout: hubPatience, Transport: transport}}, nil
+		http: &http.Client{Timeout: hubPatience, Transport: transport, CheckRedirect: stay}}, nil
 }
+
+// stay follows nobody elsewhere: a hub sends nobody away, and a token is for it alone.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // hubPatience is how long an answer may take: a policy of a million keys is checked whole.
 const hubPatience = 2 * time.Minute

@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
 	"github.com/spokegate/spokegate/hub/api"
 	"github.com/spokegate/spokegate/identity/mtls/mtlstest"
+	"github.com/spokegate/spokegate/xds/push"
 )
 
 // TestSpokeStatusIsTold in a table, and below it what is wrong with whom.
@@ -140,5 +142,20 @@ func later(t *testing.T, file string, n time.Duration) {
 	at := time.Now().Add(n * time.Minute)
 	if err := os.Chtimes(file, at, at); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestOneDoorSpeaksForItsSpoke: one that is there, and knows of GPUs if any does.
+func TestOneDoorSpeaksForItsSpoke(t *testing.T) {
+	gpus := &hubv1.Report{Gpus: []*hubv1.Gpu{{Type: "h100", Capacity: 8, Free: 4}}}
+	got := ""
+	for _, d := range speakers([]push.Holder{
+		{Spoke: "east", Door: "a", Report: gpus}, {Spoke: "east", Door: "b", Connected: true}, {Spoke: "east", Door: "c", Connected: true, Report: gpus},
+		{Spoke: "east", Door: "d", Connected: true, Report: gpus}, {Spoke: "north", Door: "a"}, {Spoke: "west", Door: "a", Connected: true},
+	}) {
+		got += d.Spoke + "/" + d.Door + " "
+	}
+	if got != "east/c west/a " {
+		t.Errorf("got %s", got)
 	}
 }

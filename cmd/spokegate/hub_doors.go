@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"time"
 
 	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
@@ -12,32 +13,53 @@ import (
 	"github.com/spokegate/spokegate/xds/push"
 )
 
-// intakeEvery is how often the hub looks at what doors have reported.
-const intakeEvery = time.Second
+const (
+	// intakeEvery is how often the hub looks at what doors have reported.
+	intakeEvery = time.Second
+	// keepEvery is how often what a spoke reports is kept where it is as before: doors report every few seconds.
+	keepEvery = 5 * time.Minute
+)
+
+// kept is what was kept of a spoke last.
+type kept struct {
+	hub.SpokeReport
+	at time.Time
+}
 
 // intake makes spokes known that have joined by themselves, and keeps what they report of their GPUs.
 func intake(ctx context.Context, h *hub.Hub, p *push.Server, log *slog.Logger) error {
-	kept := map[string]time.Time{} // of the report that is kept, by door
-	said := ""
+	last, said := map[string]kept{}, ""
 	for pause(ctx, intakeEvery) {
-		for _, d := range p.Holders() {
-			if !d.Connected {
-				continue
-			}
+		for _, d := range speakers(p.Holders()) {
 			err := h.RegisterSpoke(ctx, d.Spoke, d.Report.GetLabels())
-			if err == nil && d.Report != nil && kept[d.Spoke+"/"+d.Door] != d.ReportedAt {
-				err = h.Report(ctx, d.Spoke, hub.SpokeReport{GPUs: gpusOf(d.Report), Version: d.Report.GetVersion()})
+			is := kept{hub.SpokeReport{GPUs: gpusOf(d.Report), Version: d.Report.GetVersion()}, d.ReportedAt}
+			was, known := last[d.Spoke]
+			if err == nil && d.Report != nil && (!known || !reflect.DeepEqual(was.SpokeReport, is.SpokeReport) || is.at.Sub(was.at) >= keepEvery) {
+				if err = h.Report(ctx, d.Spoke, is.SpokeReport); err == nil {
+					last[d.Spoke] = is
+				}
 			}
-			switch {
-			case err == nil:
-				kept[d.Spoke+"/"+d.Door] = d.ReportedAt
-			case ctx.Err() == nil && err.Error() != said:
+			if err != nil && ctx.Err() == nil && err.Error() != said {
 				said = err.Error()
 				log.Warn("what a door reports is not taken", "spoke", d.Spoke, "door", d.Door, "err", said)
 			}
 		}
 	}
 	return nil
+}
+
+// speakers are one door of each spoke: the first that is connected and says something of its GPUs, else the first.
+func speakers(doors []push.Holder) (list []push.Holder) {
+	for _, d := range doors { // in order of spoke and door
+		switch i := len(list) - 1; {
+		case !d.Connected:
+		case i < 0 || list[i].Spoke != d.Spoke:
+			list = append(list, d)
+		case len(list[i].Report.GetGpus()) == 0 && len(d.Report.GetGpus()) > 0:
+			list[i] = d
+		}
+	}
+	return list
 }
 
 func gpusOf(r *hubv1.Report) (list []hub.GPU) {

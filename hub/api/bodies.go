@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	"github.com/spokegate/spokegate/hub"
 	"github.com/spokegate/spokegate/hub/deploy"
@@ -16,6 +17,9 @@ func (o *document) bodySchemas() {
 	_ = json.Unmarshal(policy.Schema(), &whole) // made by us; a test reads what comes of it
 	items := func(name string) schema {
 		s, _ := whole.Properties[name]["items"].(map[string]any)
+		if required, is := s["required"].([]any); is { // but for the name, which the path says
+			s["required"] = slices.DeleteFunc(required, func(m any) bool { return m == "name" || m == "id" })
+		}
 		return s
 	}
 	endpoint := items("endpoints")
@@ -50,7 +54,7 @@ var endpointMembers = map[string]string{
 func (o *document) spokeBody() schema {
 	site := o.schemaOf(reflect.TypeFor[deploy.Site]())
 	site["description"] = "What the templates of its deployments are filled with."
-	return schema{"type": "object", "additionalProperties": false, "required": []string{"name"}, "properties": map[string]any{
+	return schema{"type": "object", "additionalProperties": false, "properties": map[string]any{
 		"name":       schema{"type": "string", "description": "The spoke's name: that of its certificate."},
 		"labels":     schema{"type": "object", "additionalProperties": schema{"type": "string"}, "description": "What placement looks at."},
 		"deployment": site,

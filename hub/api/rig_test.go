@@ -176,6 +176,10 @@ func (r *rig) as(role hub.Role, method, path, body string, headers ...string) re
 	}
 	out := response{res.StatusCode, res.Header, string(text)}
 	r.describes(method, req.URL.EscapedPath(), out)
+	if out.status < 300 && req.Header.Get("Content-Type") == "application/json" {
+		wanted := r.operation(method, req.URL.EscapedPath())["requestBody"].(map[string]any)["content"].(map[string]any)["application/json"].(map[string]any)
+		r.fits(wanted["schema"], "the body of "+method+" "+path, body)
+	}
 	return out
 }
 

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -62,11 +63,17 @@ func (s *Server) Handler() http.Handler {
 		byPath[r.path] = append(byPath[r.path], r)
 	}
 	mux := http.NewServeMux()
-	for path, list := range byPath {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, list) })
+	for at, list := range byPath {
+		mux.HandleFunc(at, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, list) })
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) })
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Clean(r.URL.Path) != r.URL.Path { // the mux would send the client elsewhere, and a DELETE on as a GET
+			s.serve(w, r, nil)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // call is one request on its way.
@@ -163,6 +170,7 @@ func (s *Server) authenticate(c *call) error {
 	actor, is := s.Hub.Authenticate(c.Context(), secret)
 	if !is {
 		s.metrics.refused.Inc()
+		s.Log.Warn("a wrong token was shown", "request", c.id, "from", c.RemoteAddr)
 		if wait := s.guesses.count(sourceOf(c.RemoteAddr), s.Now()); wait > 0 {
 			p := newProblem(http.StatusTooManyRequests, "Too many wrong tokens came from your address. Right ones pass.")
 			p.retry = wait

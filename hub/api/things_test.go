@@ -110,7 +110,9 @@ func TestNamesInPaths(t *testing.T) {
 		t.Errorf("got %q", o.Name)
 	}
 	r.admin("GET", "/v1/models/org/large", "").wants(t, 404)
-	r.admin("GET", "/v1/teams/%2e%2e%2fkeys", "").wants(t, 422)
+	r.admin("GET", "/v1/teams/%2e%2e%2fkeys", "").wants(t, 404)
+	r.admin("DELETE", "/v1//teams/web", "", "If-Match: *").wants(t, 404)
+	r.admin("DELETE", "/v1/teams/../teams/web", "", "If-Match: *").wants(t, 404)
 	r.admin("GET", "/v1/teams/"+strings.Repeat("x", 64), "").wants(t, 422)
 }
 
