@@ -71,7 +71,8 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		{"router.pick router.pick_first router.pick_16", picks}, {"router.bytes_per_block", blockMemory}, {"router.events", blockEvents},
 		{"epp.request_330k", pickerRequest},
 		{"policy.lookup policy.revoke policy.bytes_per_key", lookUp},
-		{"xds.revoke xds.hub_memory xds.hub_bytes_per_spoke", hubFigures}, {"xds.initial_sync xds.initial_in_force", initialSync}} {
+		{"xds.revoke xds.hub_memory xds.hub_bytes_per_spoke", hubFigures}, {"xds.initial_sync xds.initial_in_force", initialSync},
+		{"hub.revoke_doors", revokeDoors}} {
 		if !o.wants(m.name) {
 			continue
 		}
