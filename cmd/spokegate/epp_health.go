@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spokegate/spokegate/epp"
+	"github.com/spokegate/spokegate/fleet"
 )
 
 // eppHealth says how a picker is. It lives from the start. It is ready from when it first knew what there is to pick from, to its
@@ -27,13 +28,13 @@ func (h *eppHealth) run(ctx context.Context) error {
 	again := time.NewTicker(time.Second) // for a file that lists nobody
 	defer again.Stop()
 	for {
-		fleet, policy := h.of.fleet.Changed(), h.of.policy.Changed()
+		workers, policy := h.of.fleet.Changed(), h.of.policy.Changed()
 		if h.knows() {
 			h.learned()
 			return nil
 		}
 		select {
-		case <-fleet:
+		case <-workers:
 		case <-policy:
 		case <-again.C:
 		case <-ctx.Done():
@@ -109,8 +110,24 @@ func (h *eppHealth) report() (r report) {
 			r.note("file %s: %s", s.workers, st.Problem)
 		}
 	}
+	h.away(&r)
 	all := health{fleet: s.fleet, indexes: s.picker.Indexes}
 	all.degraded(&r)
 	all.indexed(&r)
 	return r
+}
+
+// away tells which workers cannot be picked, and why.
+func (h *eppHealth) away(r *report) {
+	n := 0
+	for _, w := range h.of.fleet.View().Workers {
+		if w.State != fleet.Ready {
+			if n++; n <= mostDegraded {
+				r.note("worker %s: %s: %s", w.Name, w.State, w.Status().Reason)
+			}
+		}
+	}
+	if n > mostDegraded {
+		r.note("workers: %d more are not ready", n-mostDegraded)
+	}
 }

@@ -42,6 +42,7 @@ type pickerPages struct {
 	policy    *policy.Current
 	name      string
 	bodyLimit int64
+	only      string // the endpoint of all requests, whatever model they ask for; empty: that of the model
 }
 
 func (p pickerPages) pages() []page {
@@ -79,17 +80,20 @@ func (p pickerPages) explain(w http.ResponseWriter, r *http.Request) {
 	if named := ask.Get("model"); named != "" {
 		req.Model = named
 	}
-	model, err := p.model(req.Model)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusNotFound)
-		return
+	endpoint := p.only
+	if endpoint == "" {
+		model, err := p.model(req.Model)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		req.Model, endpoint = model.Name, model.Endpoint.Name
 	}
-	req.Model = model.Name
 	hints := router.Ask{Sheddable: ask.Get("sheddable") == "true"}
 	if s := ask.Get("session"); s != "" {
 		hints.Session = xxh3.HashString(s)
 	}
-	e := explanation{Model: model.Name, Endpoint: model.Endpoint.Name, Workers: []string{}}
+	e := explanation{Model: req.Model, Endpoint: endpoint, Workers: []string{}}
 	choice, text, err := p.picker.Would(r.Context(), time.Now(), e.Endpoint, hints, req, body)
 	e.Text, e.Explain = text, choice.Explain()
 	if err != nil {

@@ -32,7 +32,7 @@ func pickerSite(t *testing.T) (p *epp.Picker, address string) {
 	}
 	f.Acked(map[string]uint64{endpoint: f.View().Version})
 	p = epp.New(epp.Config{Fleet: f, Policy: current, Registerer: prometheus.NewRegistry()})
-	ops := newOps(prometheus.NewRegistry(), func() report { return report{} }, pickerPages{p, current, "door-1", 1 << 20}.pages()...)
+	ops := newOps(prometheus.NewRegistry(), func() report { return report{} }, pickerPages{p, current, "door-1", 1 << 20, ""}.pages()...)
 	s := httptest.NewServer(ops.Handler)
 	t.Cleanup(s.Close)
 	return p, strings.TrimPrefix(s.URL, "http://")

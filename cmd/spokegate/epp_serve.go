@@ -199,7 +199,7 @@ func (s *standalone) turnedAway(g *grpc.Server) {
 }
 
 func (s *standalone) opsSide() {
-	ops := newOps(s.registry, s.health.report, append(pickerPages{s.picker, s.policy, s.name, s.bodyLimit}.pages(), page{"GET /fleet", s.fleetPage()})...)
+	ops := newOps(s.registry, s.health.report, append(pickerPages{s.picker, s.policy, s.name, s.bodyLimit, s.endpoint}.pages(), page{"GET /fleet", s.fleetPage()})...)
 	serve := func(lis net.Listener) error {
 		if err := ops.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
 			return err

@@ -59,7 +59,7 @@ type loadStatus struct {
 
 // pages are those of a door for operators, beside what each role has.
 func (d *door) pages() []page {
-	picker := pickerPages{d.picker, d.policy, d.name, d.envoy.BodyLimit}
+	picker := pickerPages{d.picker, d.policy, d.name, d.envoy.BodyLimit, ""}
 	return append(picker.pages(), page{"GET /fleet", d.fleetPage()})
 }
 
