@@ -34,7 +34,7 @@ var layers = []string{
 	"prompt/text", // what the engine's tokenizer is given
 	"limits",
 	"usage/ledger",  // sums what usage has journaled, in a database
-	"sqldb", // SQLite or PostgreSQL
+	"sqldb",         // SQLite or PostgreSQL
 	"usage/balance", // judges what usage has journaled
 	"usage",
 	"policy",
