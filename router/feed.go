@@ -90,12 +90,12 @@ func (f *Feed) Doubt(is bool) {
 }
 
 // Stored notes blocks that the engine holds, parents before children. It says how many could not be placed, for their parent
-// is unknown or they are beyond what a worker may hold: then only a new beginning helps.
+// is unknown or they are beyond what a worker, or all together, may hold: then only a new beginning helps.
 func (f *Feed) Stored(blocks []blocktree.Block) (lost int) {
 	for some := range slices.Chunk(blocks, storeMost) {
 		f.change(func(t *blocktree.Tree) {
 			for i := range some {
-				if t.Store(f.slot, some[i]) != nil {
+				if _, held := t.Size(); held >= f.r.cfg.MaxHeld || t.Store(f.slot, some[i]) != nil {
 					lost++
 				}
 			}

@@ -29,6 +29,9 @@ type Config struct {
 	// MaxBlocks remembered of what was sent, all workers together, 8 bytes each; a place where prompts part counts as 24, and each
 	// worker there as 3. Of one prompt, half as many are looked at. Default 8,388,608.
 	MaxBlocks int
+	// MaxHeld blocks are taken of what workers announce, all together, about 10 bytes each and 18 at most; what two hold counts
+	// twice. Beyond it a Feed is told what is lost. Default 67,108,864.
+	MaxHeld int
 	// Candidates is how many addresses a choice names at most, for retries. Default 4.
 	Candidates int
 	// Sessions remembered, the oldest go first, and for how long after their last request. Default 65,536, and an hour.
@@ -44,6 +47,7 @@ func (c Config) withDefaults() Config {
 	c.BlockBytes = defaulted(c.BlockBytes, defaultBlockBytes)
 	c.TTL = defaulted(c.TTL, 120*time.Second)
 	c.MaxBlocks = defaulted(c.MaxBlocks, 1<<23)
+	c.MaxHeld = defaulted(c.MaxHeld, 1<<26)
 	c.Candidates = defaulted(c.Candidates, 4)
 	c.Sessions = defaulted(c.Sessions, 1<<16)
 	c.SessionTTL = defaulted(c.SessionTTL, time.Hour)
