@@ -72,6 +72,7 @@ func inside(ctx context.Context, o options) (all []figure, err error) {
 		{"epp.request_330k", pickerRequest},
 		{"policy.lookup policy.revoke policy.bytes_per_key", lookUp},
 		{"xds.revoke xds.hub_memory xds.hub_bytes_per_spoke", hubFigures}, {"xds.initial_sync xds.initial_in_force", initialSync},
+		{"xds.cache_bytes_per_spoke xds.cache_revoke", oneResourceAKey},
 		{"hub.revoke_doors", revokeDoors}} {
 		if !o.wants(m.name) {
 			continue
