@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 
 	"github.com/spokegate/spokegate/router"
@@ -14,7 +15,7 @@ import (
 // share, and of prompts that were sent to workers which announce nothing.
 func blockMemory(context.Context, options) ([]figure, error) {
 	own, err := heap(func() (keep any, blocks int, err error) {
-		h, err := newHerd()
+		h, err := newHerd(false)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -36,10 +37,27 @@ func blockMemory(context.Context, options) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	progress("router: %s bytes a block that one worker holds, %s where a thousand hold it", short(own), short(shared))
+	sent, err := heap(func() (any, int, error) {
+		const prompts, blocks = 1000, 940
+		h, all := &herd{router: router.New(router.Config{}), rand: rand.New(rand.NewPCG(1, 1))}, 0
+		h.router.SetWorkers([]router.Worker{{Addr: "10.0.0.1:1"}, {Addr: "10.0.0.2:1"}})
+		for range prompts {
+			text := h.text(blocks)
+			all += len(text) / 64
+			if err := h.pick(text, 0); err != nil {
+				return nil, 0, err
+			}
+		}
+		return h.router, all, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	progress("router: %s bytes a block that one worker holds, %s where a thousand hold it, %s of a prompt that was sent", short(own), short(shared), short(sent))
 	return []figure{
-		alone("router.bytes_per_block", "B", "1,000 workers, 1,000,000 blocks, and 1,000 prompts of 60 KB remembered", []float64{own}),
+		alone("router.bytes_per_block", "B", "1,000,000 announced, of 1,000 workers", []float64{own}),
 		alone("router.bytes_per_block_shared", "B", "for each worker that holds it, of 1,000", []float64{shared}),
+		alone("router.bytes_per_block_sent", "B", "1,000 prompts of 55 KB, remembered where nothing is announced", []float64{sent}),
 	}, nil
 }
 
