@@ -86,9 +86,9 @@ func startEPP(t *testing.T) *eppLab {
 	l.up = l.process("picker", lab.binary, "epp", "-endpoint", "pool", "-workers", "workers.yaml", "-listen", listen, "-health-listen", l.health,
 		"-ops", ops, "-fleet-listen", fleet, "-join-token-file", "token", "-drain-delay", "300ms", "-drain", "20s")
 	l.up.ops, l.up.listen = ops, l.envoyAt
-	l.serves(t, "", healthv1.HealthCheckResponse_NOT_SERVING)
+	l.healthIs(healthv1.HealthCheckResponse_NOT_SERVING)
 	l.list(0, 1)
-	l.serves(t, "", healthv1.HealthCheckResponse_SERVING)
+	l.healthIs(healthv1.HealthCheckResponse_SERVING)
 	l.process("shim", lab.binary, "worker", "-name", "joined", "-endpoint", "pool", "-attach", "http://"+l.engines[2], "-advertise", l.engines[2],
 		"-doors", fleet, "-join-token-file", "token", "-dir", "shim")
 	l.startEnvoy(listen)
@@ -144,8 +144,9 @@ func socketAddress(address string) string {
 	return fmt.Sprintf("{address: %s, port_value: %s}", host, port)
 }
 
-// serves waits until gRPC health says this of the services that tell whether it can be asked. It lives all the time.
-func (l *eppLab) serves(t *testing.T, _ string, want healthv1.HealthCheckResponse_ServingStatus) {
+// healthIs waits until gRPC health says this of the services that tell whether it can be asked. It lives all the time.
+func (l *eppLab) healthIs(want healthv1.HealthCheckResponse_ServingStatus) {
+	t := l.t
 	t.Helper()
 	conn, err := grpc.NewClient(l.health, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -288,7 +289,7 @@ func (l *eppLab) emptied() {
 // drained: what runs at its end is served to the end, and new requests are turned away.
 func (l *eppLab) drained() {
 	t := l.t
-	s, err := l.openStream(t.Context(), post("none", "/v1/chat/completions", talk("boats", true, 300)))
+	s, err := l.openStream(t.Context(), post("none", "/v1/chat/completions", talk("boats", true, 800)))
 	if err != nil {
 		t.Fatal(err)
 	}

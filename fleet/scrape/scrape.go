@@ -124,10 +124,10 @@ func (s *Scraper) follow(ctx context.Context, t Target, among int) {
 
 // tell says what a look has found to the fleet.
 func (s *Scraper) tell(t Target, j *judge, f found, log *slog.Logger) {
-	said, problem := j.problem, ""
+	before := j.problem
 	v := j.take(f)
-	if problem = j.problem; problem != said {
-		log.Warn("engine's metrics", "problem", problem)
+	if before == "" && j.problem != "" {
+		log.Warn("the engine's metrics cannot be read, so its load is not known", "error", j.problem)
 	}
 	size := t.Worker.BlockSize
 	if f.counters.BlockSize != 0 {

@@ -178,6 +178,7 @@ func TestALargePageIsBounded(t *testing.T) {
 			}
 		}
 	})
+	r.timeout = time.Minute
 	f := r.look(t.Context(), Target{Worker: fleet.Worker{Name: "a", Addr: e.addr, Engine: "vllm"}})
 	if want := fmt.Sprintf("GET /metrics: metrics of more than %d bytes", enginemetrics.MaxPage); !f.answered || f.known || f.err == nil || f.err.Error() != want {
 		t.Errorf("%+v", f)
