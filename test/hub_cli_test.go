@@ -88,7 +88,7 @@ var always = []struct {
 	told string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "2026-01-02 03:04:05"},
-	{regexp.MustCompile(`20(2|3[^1])\d-\d\d-\d\dT\d\d:\d\d:[\d.]+Z`), "2026-01-02T03:04:05Z"},
+	{regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:[\d.]+Z`), "2026-01-02T03:04:05Z"},
 	{regexp.MustCompile(`sk-sg-[a-z2-7]+`), "sk-sg-SECRET"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "SHA-256"},
 	{regexp.MustCompile(`\b[0-9a-f]{12}\b`), "digestdigest"},
