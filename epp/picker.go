@@ -158,15 +158,16 @@ func (p *Picker) ask(ctx context.Context, b *rendered, endpoint string, req *ope
 	return a
 }
 
-// read renders a request: by our own rules to guess by, and as the engine does where that is known.
+// read renders a request: as the engine does where that is known, and where not all of it is, by our own rules to guess by.
 func (p *Picker) read(ctx context.Context, b *rendered, endpoint string, req *openai.Request, body []byte) (a ask, result string) {
-	b.prompt = prompt.Render(b.prompt[:0], req.Op, req, body)
 	said, result := p.texts.render(ctx, b.text[:0], endpoint, req, body)
+	a = ask{Ask: router.Ask{Text: said, Begins: result != wholeText}, single: req.Choices() == 1}
+	if a.Begins {
+		b.prompt = prompt.Render(b.prompt[:0], req.Op, req, body)
+		a.Prompt = b.prompt
+	}
 	if said != nil {
 		b.text = said
-	}
-	a = ask{Ask: router.Ask{Prompt: b.prompt, Text: said, Begins: result != wholeText}, single: req.Choices() == 1}
-	if said != nil {
 		a.Root = p.root(endpoint, req.Model, text.Salt(req, body))
 	}
 	return a, result
@@ -233,7 +234,7 @@ func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, q ask
 	p.metrics.picked(endpoint, choice, err, time.Since(began))
 	switch {
 	case errors.Is(err, router.ErrBusy):
-		return choice, fmt.Errorf("all workers of the endpoint %q are busy: %w", endpoint, err)
+		return choice, err
 	case errors.Is(err, router.ErrNoneEligible):
 		return choice, fmt.Errorf("none of the workers that the gateway named serves the endpoint %q", endpoint)
 	case errors.Is(err, router.ErrBusy):

@@ -21,8 +21,10 @@
 //   - A booking ends when it is released, never by a timer, and exactly once. Loads are never negative, whatever comes
 //     twice, late, or for a worker that is gone, whatever a worker reports.
 //   - Busy is a state of the moment. Reports of workers that are late or missing stop nothing.
-//   - Bounded memory: Config.MaxBlocks blocks (8 bytes each, and about 250 a place where prompts part), the oldest go first.
-//   - No clock, no I/O, no goroutine. One lock; prompts are hashed outside of it.
+//   - Bounded memory: Config.MaxBlocks for what was sent, the oldest goes first; Config.MaxHeld for what is announced, and whoever
+//     announces more is told so. A worker that goes takes its entries along.
+//   - No clock, no I/O, no goroutine. Prompts are hashed, and announced blocks walked, outside of the lock that a choice is made
+//     under; that one is held for some 40 µs where there are a thousand workers.
 //
 // What a worker holds is known to the byte where it announces its blocks (Feed, package blocktree) and the prompt's text is
 // known (Ask.Text). Otherwise it is guessed from what was sent where, with a time to live: the engine may have evicted it earlier,

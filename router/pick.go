@@ -9,7 +9,7 @@ import (
 
 // Ask is one request's question.
 type Ask struct {
-	// Prompt as package prompt renders it; may be empty. Not kept. What workers that announce nothing hold is guessed by it.
+	// Prompt as package prompt renders it; may be empty. Not kept. Where not all of Text is known, what is held is guessed by it.
 	Prompt []byte
 	// Text is what the engine's tokenizer is given, and Root what the prompt must share beyond it with one whose blocks it is to
 	// use, as workers announce it; nil: not known, and then what all hold is guessed. Not kept.
