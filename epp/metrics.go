@@ -148,7 +148,7 @@ func (l loads) Collect(ch chan<- prometheus.Metric) {
 	for endpoint, r := range l.p.routers {
 		_, held := r.Size()
 		ch <- prometheus.MustNewConstMetric(blocksDesc, prometheus.GaugeValue, float64(held), endpoint)
-		for addr, of := range sumOf(r.Load()) {
+		for addr, of := range together(r.Load()) {
 			for kind, v := range map[string]int{"requests": of.Requests, "waiting": of.Waiting, "prefill_blocks": of.PrefillBlocks, "decode_blocks": of.DecodeBlocks} {
 				ch <- prometheus.MustNewConstMetric(loadDesc, prometheus.GaugeValue, float64(v), endpoint, addr, kind)
 			}
@@ -158,14 +158,14 @@ func (l loads) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sum is the load of all ranks of a worker, and how many are busy.
-type sum struct {
+// allRanks is the load of all ranks of a worker, and how many are busy.
+type allRanks struct {
 	router.WorkerLoad
 	busy int
 }
 
-func sumOf(all []router.WorkerLoad) map[string]sum {
-	sums := map[string]sum{}
+func together(all []router.WorkerLoad) map[string]allRanks {
+	sums := map[string]allRanks{}
 	for _, w := range all {
 		of := sums[w.Addr]
 		of.Requests += w.Requests

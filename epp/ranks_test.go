@@ -88,7 +88,7 @@ func TestLoadsOfRanksAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := sumOf(r.Load())
+	got := together(r.Load())
 	if a, b := got["10.0.0.1:80"], got["10.0.0.2:80"]; len(got) != 2 || a.Requests != 3 || a.Waiting != 3 || a.PrefillBlocks != 6 || a.busy != 3 || b.Requests != 1 || b.busy != 1 {
 		t.Errorf("%+v", got)
 	}
