@@ -43,7 +43,7 @@ var kinds = map[int][2]string{
 	http.StatusPreconditionFailed:    {"changed_meanwhile", "It is not as you last saw it"},
 	http.StatusRequestEntityTooLarge: {"too_large", "The body is too large"},
 	http.StatusUnsupportedMediaType:  {"unsupported_media_type", "Want JSON"},
-	http.StatusUnprocessableEntity:   {"invalid", "The policy would be wrong"},
+	http.StatusUnprocessableEntity:   {"invalid", "It is not valid"},
 	http.StatusPreconditionRequired:  {"precondition_required", "Say what you expect to be there"},
 	http.StatusTooManyRequests:       {"too_many_requests", "Too many wrong tokens"},
 	http.StatusInternalServerError:   {"internal", "The hub has failed"},

@@ -212,7 +212,7 @@ func (s *Server) problemOf(c *call, err error) *Problem {
 	case errors.As(err, &conflict):
 		return conflicting(c, conflict)
 	case errors.As(err, &invalid):
-		p := newProblem(http.StatusUnprocessableEntity, "Nothing was changed: the policy would be wrong.")
+		p := newProblem(http.StatusUnprocessableEntity, "Nothing was changed. What is wrong:")
 		for _, x := range invalid.Problems {
 			p.Faults = append(p.Faults, faultOf(x))
 		}
