@@ -9,9 +9,9 @@ import (
 // own lock. Workers are small numbers; one that was cleared may be given to another worker.
 //
 // It is a path-compressed tree over block hashes, as package blocktree's, but no part of that. A pick must see what the one
-// before it was sent, so this index is read and written under the router's lock, in some microseconds; a walk through announced
-// blocks takes ten times as long, changes nothing, and goes beside others. In one tree all picks would stand in one line
-// behind such walks. And there would be nothing to share: an engine's blocks are of many lengths and go one by one, in an order
+// before it was sent, so this index is read and written under the router's lock, for some 5 µs; a walk through announced blocks
+// takes 25 µs and more, changes nothing, and goes beside others. In one tree all picks would stand in one line behind such walks.
+// And there would be little to share: an engine's blocks are of many lengths, are held in tiers, and go one by one in an order
 // that the engine chooses; these are of one length, and go by age.
 //
 // A node is a run of blocks that all its holders hold whole: where a prompt ends, or parts from another, the node is split, and

@@ -4,7 +4,7 @@
 // Blocks that follow one another lie in one node of a tree (path compression), 8 bytes each, whoever holds them; a node knows
 // for each worker how many of its first blocks that worker holds. A place in the tree is found again by the worker's own key:
 // half a byte where keys follow one another as the blocks do, 8 where they do not. So a million blocks that nobody shares take
-// about 10 MB, at worst 18, and what a thousand workers share takes each of them about 1 byte a block.
+// about 11 MB, at worst 18, and what a thousand workers share takes each of them less than 1 byte a block.
 //
 // It promises:
 //   - After any order of stores and removals, a walk finds just what a list of all blocks would (see the test's oracle).
