@@ -39,7 +39,7 @@ func (w *workerFlags) register(f *flag.FlagSet) {
 	f.StringVar(&w.name, "name", "worker-1", "the worker's `name`, unique in its spoke")
 	f.StringVar(&w.spoke, "spoke", "local", "the spoke's `name`")
 	f.StringVar(&w.endpoint, "endpoint", "", "the `endpoint` of the policy that this worker serves")
-	f.IntVar(&w.ranks, "ranks", 0, "data-parallel ranks of the engine, among which doors choose; 0: as its arguments say (-engine vllm), or one")
+	f.IntVar(&w.ranks, "ranks", 0, "data-parallel ranks of the engine, among which doors choose; 0: as its arguments say (-engine vllm), or as -kv-ranks (-attach), or one")
 	f.StringVar(&w.role, "role", "", "what it does: prefill (computes prompts for others), decode (answers, and others may compute its prompts), or empty, both")
 	f.StringVar(&w.listen, "listen", "127.0.0.1:0", "`address` where the door's Envoy reaches this worker")
 	f.StringVar(&w.advertise, "advertise", "", "`ip:port` that doors are told, where it is another than -listen")
@@ -107,6 +107,10 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	if err != nil {
 		return err
 	}
+	ranks, err := flags.engine.ranks(flags.ranks, flags.kv.ranks)
+	if err != nil {
+		return err
+	}
 	watch, err := flags.engine.watch()
 	if err != nil {
 		return err
@@ -128,7 +132,7 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 		return err
 	}
 	config := worker.Config{
-		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Ranks: flags.engine.ranksOr(flags.ranks), Role: flags.role, Listen: flags.listen, Advertise: flags.advertise,
+		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Ranks: ranks, Role: flags.role, Listen: flags.listen, Advertise: flags.advertise,
 		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, BlocksAddress: announced.told(), Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log, Version: buildVersion(),
 	}
 	certificates.apply(&config)

@@ -69,12 +69,24 @@ func (e *engineFlags) watch() (worker.Watch, error) {
 	return w, nil
 }
 
-// ranksOr is how many data-parallel ranks the engine has, where nobody said, by its own arguments.
-func (e *engineFlags) ranksOr(said int) int {
-	if said == 0 && e.engine == "vllm" && e.attach == "" {
-		return worker.RanksOf(e.args)
+// ranks is how many data-parallel ranks doors choose among: as somebody said, or else as the engine's own arguments do, or as many
+// as publish their blocks.
+func (e *engineFlags) ranks(said, publish int) (int, error) {
+	kind := e.engine
+	if e.attach != "" {
+		kind = e.attachKind
 	}
-	return said
+	switch {
+	case said > 1 && (kind == "sglang" || kind == "trtllm"):
+		return 0, fmt.Errorf("-ranks: %s takes no rank from a request", kind)
+	case said != 0:
+		return said, nil
+	case e.attach != "" && (kind == "" || kind == "vllm"):
+		return publish, nil
+	case e.attach == "" && kind == "vllm":
+		return worker.RanksOf(e.args), nil
+	}
+	return 0, nil
 }
 
 // build makes the engine. Its folder is run/engine-NAME.
