@@ -173,6 +173,9 @@ func (h *Hub) Changed() <-chan struct{} {
 	return h.changed
 }
 
+// Where is the database as it may be told: without a password.
+func (h *Hub) Where() string { return h.store.Where() }
+
 // Head is the latest revision; Number 0: there is none.
 func (h *Hub) Head() Revision { return h.state.Load().head }
 

@@ -155,7 +155,7 @@ func (h *hubRoleFlags) serve(ctx context.Context, of *hub.Hub, p *push.Server, r
 	ops := newOps(reg, func() report { return hubReport(ctx, of, p) })
 	var s servers
 	s.http(h.listen, operators, serve, func(at string) {
-		log.Info("the hub answers", "address", at, "database", h.database, "revision", of.Head().Number)
+		log.Info("the hub answers", "address", at, "database", of.Where(), "revision", of.Head().Number)
 	})
 	s.grpc(h.pushListen, g)
 	s.http(h.ops, ops, ops.Serve, func(string) {})
