@@ -12,9 +12,17 @@ import (
 // shape is what of a profile shapes the text of prompts, and the renderer made of it. The workers of an endpoint should have
 // one and the same; where they do not, that of most is the endpoint's.
 type shape struct {
-	sum  [sha256.Size]byte // of the profile: names it
+	sum  digest // of the profile: names it
 	text *text.Model
 	err  error // why there is none
+}
+
+// digest names a profile by its content.
+type digest [sha256.Size]byte
+
+func digestOf(p *workerv1.Profile) (digest, error) {
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+	return sha256.Sum256(wire), err
 }
 
 // differs is how a worker stands whose shape is not the endpoint's.
@@ -25,15 +33,14 @@ var differs = degraded(causeProfile, "profile differs: the tokenizer or chat tem
 func (t *texts) shape(endpoint string, p *workerv1.Profile) *shape {
 	own := proto.CloneOf(p)
 	own.Mode, own.Reason, own.BlockSize, own.TellsRoots, own.Adapters = 0, "", 0, false, nil
-	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(own)
+	named, err := digestOf(own)
 	if err != nil {
 		return &shape{err: err}
 	}
-	sum := sha256.Sum256(wire)
-	if s := t.known(endpoint, sum); s != nil {
+	if s := t.known(endpoint, named); s != nil {
 		return s
 	}
-	s := &shape{sum: sum}
+	s := &shape{sum: named}
 	s.text, s.err = text.New(own)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,14 +49,14 @@ func (t *texts) shape(endpoint string, p *workerv1.Profile) *shape {
 }
 
 // known finds a shape that was made already: one in use, or the last one.
-func (t *texts) known(endpoint string, sum [sha256.Size]byte) *shape {
+func (t *texts) known(endpoint string, named digest) *shape {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if s := t.tried[endpoint]; s != nil && s.sum == sum {
+	if s := t.tried[endpoint]; s != nil && s.sum == named {
 		return s
 	}
 	for _, k := range t.workers {
-		if k.vote != nil && k.worker.Endpoint == endpoint && k.vote.sum == sum {
+		if k.vote != nil && k.worker.Endpoint == endpoint && k.vote.sum == named {
 			return k.vote
 		}
 	}
@@ -60,7 +67,7 @@ func (t *texts) known(endpoint string, sum [sha256.Size]byte) *shape {
 // another, the one of before stays. Followers are told to begin anew when it is another.
 func (t *texts) elect(endpoint string) {
 	before := t.elected[endpoint]
-	votes, now := map[[sha256.Size]byte]int{}, before
+	votes, now := map[digest]int{}, before
 	adapters := map[string]bool{}
 	for _, k := range t.workers {
 		if k.worker.Endpoint != endpoint {

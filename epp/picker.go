@@ -237,8 +237,6 @@ func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, q ask
 		return choice, err
 	case errors.Is(err, router.ErrNoneEligible):
 		return choice, fmt.Errorf("none of the workers that the gateway named serves the endpoint %q", endpoint)
-	case errors.Is(err, router.ErrBusy):
-		return choice, fmt.Errorf("all workers of the endpoint %q: %w", endpoint, err)
 	case err != nil:
 		return choice, fmt.Errorf("no worker of the endpoint %q is ready", endpoint)
 	}

@@ -50,6 +50,7 @@ type Worker struct {
 	Name     string `json:"name"`
 	Address  string `json:"address"`
 	Rank     *int   `json:"rank,omitempty"` // absent: it has but one
+	Role     string `json:"role,omitempty"` // prefill, decode; absent: all by itself
 	State    string `json:"state"`
 	Pickable bool   `json:"pickable"` // if not, nothing of its load is known
 	// Index is how much is known of what it holds, since when, and why it is not indexed: in a word, and for people.
@@ -57,7 +58,7 @@ type Worker struct {
 	Cause  string     `json:"cause,omitempty"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	Held   int        `json:"held"` // blocks, by its own announcement
+	Held   int        `json:"held"` // blocks, by its own announcement, of all its ranks
 	// What is booked: see router.WorkerLoad.
 	Prefill     int    `json:"prefill_blocks"`
 	Decode      int    `json:"decode_blocks"`
@@ -140,7 +141,7 @@ func (p *Picker) known() known {
 
 // of a worker, one for each of its ranks that has a load.
 func (k known) of(w fleet.Worker, loads []router.WorkerLoad) []Worker {
-	st := Worker{Name: w.Name, Address: w.Addr, State: w.State.String(), Index: Predictive, Cause: causeNone}
+	st := Worker{Name: w.Name, Address: w.Addr, Role: w.Role, State: w.State.String(), Index: Predictive, Cause: causeNone}
 	if i, told := k.indexes[w.Addr]; told && i.Endpoint == w.Endpoint {
 		st.Index, st.Cause, st.Reason, st.Since = i.State, i.Cause, i.Reason, &i.Since
 	} else if w.BlocksAddr != "" {
@@ -152,8 +153,9 @@ func (k known) of(w fleet.Worker, loads []router.WorkerLoad) []Worker {
 			st.Last = &Check{v.best, v.chosen, v.reported, v.at}
 		}
 	}
-	if said := w.Status(); said.Load != nil {
-		st.Said = &Report{said.Load.Running, said.Load.Waiting, float64(said.Load.CacheUsedPermille) / 1000, said.At}
+	said := w.Status()
+	if said.Load != nil {
+		st.Said = newReport(said.At, *said.Load)
 	}
 	if len(loads) == 0 {
 		return []Worker{st}
@@ -164,12 +166,20 @@ func (k known) of(w fleet.Worker, loads []router.WorkerLoad) []Worker {
 		one.Pickable = true
 		if len(loads) > 1 {
 			one.Rank = &l.Rank
+			one.Said = nil
+			if l.Rank < len(said.Ranks) {
+				one.Said = newReport(said.At, said.Ranks[l.Rank])
+			}
 		}
 		one.Prefill, one.Decode, one.Requests, one.Waiting = l.PrefillBlocks, l.DecodeBlocks, l.Requests, l.Waiting
 		one.Others, one.OtherBlocks, one.Busy = l.Others, l.OtherBlocks, l.Busy
 		all = append(all, one)
 	}
 	return all
+}
+
+func newReport(at time.Time, l fleet.Load) *Report {
+	return &Report{l.Running, l.Waiting, float64(l.CacheUsedPermille) / 1000, at}
 }
 
 // results of picks, as the metric names them.

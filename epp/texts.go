@@ -25,12 +25,12 @@ type texts struct {
 	log *slog.Logger
 
 	mu       sync.RWMutex
-	elected  map[string]*shape            // by endpoint: how its prompts are rendered
-	turned   map[string]chan struct{}     // by endpoint: closed when another is elected
-	adapters map[string]map[string]bool   // by endpoint: names that some worker of it has an adapter for
-	workers  map[string]*told             // by address
-	profiles map[string]*workerv1.Profile // by address: the last that each told
-	tried    map[string]*shape            // by endpoint: what was compiled last
+	elected  map[string]*shape          // by endpoint: how its prompts are rendered
+	turned   map[string]chan struct{}   // by endpoint: closed when another is elected
+	adapters map[string]map[string]bool // by endpoint: names that some worker of it has an adapter for
+	workers  map[string]*told           // by address
+	profiles map[string]digest          // by address: of the last that each told, adapters apart
+	tried    map[string]*shape          // by endpoint: what was compiled last
 
 	places chan struct{} // renderings at one time
 }
@@ -49,16 +49,20 @@ type told struct {
 func newTexts(log *slog.Logger) *texts {
 	return &texts{
 		log: log, elected: map[string]*shape{}, turned: map[string]chan struct{}{}, adapters: map[string]map[string]bool{},
-		workers: map[string]*told{}, profiles: map[string]*workerv1.Profile{}, tried: map[string]*shape{},
+		workers: map[string]*told{}, profiles: map[string]digest{}, tried: map[string]*shape{},
 		places: make(chan struct{}, 4*runtime.GOMAXPROCS(0)),
 	}
 }
 
-// profile takes a worker's word. changed: it is another than that of before; exact: prompts can be held against its blocks.
+// profile takes a worker's word. changed: of its model, it says something else than before; exact: prompts can be held against its
+// blocks.
 func (t *texts) profile(w fleet.Worker, p *workerv1.Profile) (changed, exact bool) {
+	model := proto.CloneOf(p)
+	model.Adapters = nil
+	now, _ := digestOf(model)
 	t.mu.Lock()
-	changed = !proto.Equal(t.profiles[w.Addr], p)
-	t.profiles[w.Addr] = p
+	changed = t.profiles[w.Addr] != now
+	t.profiles[w.Addr] = now
 	t.mu.Unlock()
 	return changed, t.learn(w, p)
 }

@@ -1,6 +1,12 @@
 package prompt
 
-import "github.com/spokegate/spokegate/openai"
+import (
+	"encoding/hex"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/spokegate/spokegate/openai"
+)
 
 // message renders the role first, then the content, then what else there is, in the order given.
 func (r *renderer) message(m []byte) {
@@ -33,6 +39,19 @@ func (r *renderer) message(m []byte) {
 	r.out = append(r.out, markEnd)
 }
 
+// mostInline is how much of a value in a part that is no text counts, in bytes: an image that is sent inline has a million of them,
+// and is some thousand tokens to the engine.
+const mostInline = 4096
+
+// appendName appends as many bytes that stand for a value: equal for equal ones, and unlike from the beginning on for others.
+func appendName(dst, v []byte) []byte {
+	h := xxh3.Hash128(v).Bytes()
+	for range mostInline / hex.EncodedLen(len(h)) {
+		dst = hex.AppendEncode(dst, h[:])
+	}
+	return dst
+}
+
 // members renders the members of an object, but for those of a message that were rendered before.
 func (r *renderer) members(object []byte, ofMessage bool) {
 	openai.Each(object, func(key, v []byte) bool {
@@ -44,8 +63,12 @@ func (r *renderer) members(object []byte, ofMessage bool) {
 				return true
 			}
 		}
-		r.out = append(append(r.out, markMember), key...)
-		r.out = append(append(r.out, markValue), v...)
+		r.out = append(append(append(r.out, markMember), key...), markValue)
+		if !ofMessage && len(v) > mostInline {
+			r.out = appendName(r.out, v)
+		} else {
+			r.out = append(r.out, v...)
+		}
 		return true
 	})
 }

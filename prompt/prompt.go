@@ -5,7 +5,8 @@
 //   - The rendering of a turn is a prefix of the rendering of the next one, which is the same with more messages.
 //   - Different conversations render differently: role, text and everything else are set apart by bytes that no text
 //     contains. The same text given as a string or as one text part renders the same, as engines make no difference either.
-//   - It never fails. What it does not understand it renders as written.
+//   - It never fails. What it does not understand it renders as written; but of a large value that is no text, such as an inline
+//     image, 4 KiB that stand for it, about as much as it is to an engine.
 //
 // It does not promise the bytes that an engine's chat template makes, and it checks nothing: requests come from openai.Scan.
 // Members that only steer sampling are left out; a moving cache_control, which marks no text, too.

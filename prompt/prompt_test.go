@@ -119,3 +119,25 @@ func TestUnknownOp(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestAnInlineImageCountsAsOne: 4 KiB, equal for the same image, and unlike from the beginning on for another.
+func TestAnInlineImageCountsAsOne(t *testing.T) {
+	with := func(data string) string {
+		return render(t, openai.Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,`+data+`"}},{"type":"text","text":"what?"}]}]}`)
+	}
+	large := strings.Repeat("A", 1<<20)
+	one, other := with(large), with(large[1:]+"B")
+	if len(one) > 5000 || len(one) < 4096 || one != with(large) || !strings.HasSuffix(one, "\xFCwhat?\xFF") {
+		t.Errorf("%d bytes", len(one))
+	}
+	at := 0
+	for at < len(one) && one[at] == other[at] {
+		at++
+	}
+	if at > 200 {
+		t.Errorf("they are equal for %d bytes", at)
+	}
+	if small := with("AAAA"); !strings.Contains(small, "base64,AAAA") {
+		t.Errorf("%q", small)
+	}
+}

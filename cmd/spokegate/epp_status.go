@@ -121,6 +121,9 @@ func pickerRow(now time.Time, x epp.Worker) []string {
 	if x.Rank != nil {
 		address = fmt.Sprintf("%s rank %d", address, *x.Rank)
 	}
+	if x.Role != "" {
+		address += " " + x.Role
+	}
 	if x.Since != nil {
 		since = elapsed(now, *x.Since)
 	}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,8 +41,11 @@ func startSim(t *testing.T, dir string, cacheBlocks int) (ask func(content, salt
 		}
 	})
 	until(t, "the simulator does not listen", func() bool {
-		_, err := os.Stat(socket)
-		return err == nil
+		c, err := net.Dial("unix", socket) // its file is there a moment before anybody listens
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
 	})
 	return func(content, salt string) string {
 		t.Helper()

@@ -228,6 +228,24 @@ func TestAPayloadThatCannotBeReadIsSaid(t *testing.T) {
 	f.blocks("what comes then", chainOf(16, 2))
 }
 
+func TestAnEventThatCannotBeReadIsSaid(t *testing.T) {
+	e := startEngine(t, &fakeEngine{folder: shortDir(t)})
+	s := newSource(t, e, nil)
+	f := follow(t, serve(t, s))
+	e.subscribed()
+	e.publish(false, storedEvent(1, 0, 1, 16))
+	f.blocks("one", chainOf(16, 1))
+	odd := storedEvent(2, 0, 2, 16)
+	odd["block_size"] = 15
+	e.publish(false, odd)
+	f.blocks("nothing, for what changed is not known")
+	f.see("why", func(p *picker) bool {
+		return p.profile.Mode == workerv1.Profile_MODE_DEGRADED && strings.Contains(p.profile.Reason, "do not fit each other")
+	})
+	e.publish(false, fields{"type": "BlockBlessed"}, storedEvent(3, 0, 3, 16)) // of a kind that may come up
+	f.blocks("what comes then", chainOf(16, 3))
+}
+
 // What makes all of before void begins a new epoch.
 func TestEpochs(t *testing.T) {
 	e := startEngine(t, &fakeEngine{folder: shortDir(t)})
