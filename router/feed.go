@@ -92,7 +92,7 @@ func (f *Feed) Doubt(is bool) {
 // Stored notes blocks that the engine holds, parents before children. It says how many could not be placed, for their parent
 // is unknown or they are beyond what a worker, or all together, may hold: then only a new beginning helps.
 func (f *Feed) Stored(blocks []blocktree.Block) (lost int) {
-	for some := range slices.Chunk(blocks, storeMost) {
+	for some := range slices.Chunk(blocks, atOnce) {
 		f.change(func(t *blocktree.Tree) {
 			for i := range some {
 				if _, held := t.Size(); held >= f.r.cfg.MaxHeld || t.Store(f.slot, some[i]) != nil {
@@ -104,8 +104,8 @@ func (f *Feed) Stored(blocks []blocktree.Block) (lost int) {
 	return lost
 }
 
-// storeMost blocks are stored at a time; picks wait no longer than for these.
-const storeMost = 1024
+// atOnce is how many blocks are stored or cleared at a time; picks wait no longer than for these.
+const atOnce = 1024
 
 // Removed notes that the engine has dropped blocks from a tier.
 func (f *Feed) Removed(tier blocktree.Tier, keys ...uint32) {
@@ -118,7 +118,10 @@ func (f *Feed) Removed(tier blocktree.Tier, keys ...uint32) {
 
 // Cleared notes that the engine holds nothing.
 func (f *Feed) Cleared() {
-	f.change(func(t *blocktree.Tree) { t.Clear(f.slot) })
+	for more := true; more; {
+		more = false
+		f.change(func(t *blocktree.Tree) { more = t.ClearSome(f.slot, atOnce) })
+	}
 }
 
 func (f *Feed) change(do func(*blocktree.Tree)) {
@@ -148,12 +151,16 @@ func (x *exact) open(f *Feed, seed uint64) {
 
 func (x *exact) close(f *Feed) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !f.gone && f.life == x.lives {
-		x.tree.Clear(f.slot)
-		x.free = append(x.free, f.slot)
-	}
+	more := !f.gone && f.life == x.lives
 	f.gone = true
+	x.mu.Unlock()
+	for more {
+		x.mu.Lock()
+		if more = f.life == x.lives && x.tree.ClearSome(f.slot, atOnce); !more && f.life == x.lives {
+			x.free = append(x.free, f.slot)
+		}
+		x.mu.Unlock()
+	}
 }
 
 // find looks for what the feeds' workers hold. A feed that takes a slot over right behind it is judged by what the former

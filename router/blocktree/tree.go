@@ -215,17 +215,30 @@ func (t *Tree) drop(worker int, s *places, key uint32, at place) {
 
 // Clear notes that the worker holds nothing any more.
 func (t *Tree) Clear(worker int) {
+	for t.ClearSome(worker, pageKeys) {
+	}
+}
+
+// ClearSome is Clear for about so many keys, at least one; more says whether the worker has others. Meanwhile it holds what is left.
+func (t *Tree) ClearSome(worker, keys int) (more bool) {
 	if worker >= len(t.slots) {
-		return
+		return false
 	}
 	s := &t.slots[worker]
-	for key := len(*s) * pageKeys; key > 0; { // from the ends of prompts, mostly: so nodes go piece by piece
-		key--
-		if at := t.place(s, uint32(key)); at.node != 0 {
-			t.drop(worker, s, uint32(key), at)
+	for ; keys > 0 && len(*s) > 0; keys -= pageKeys { // from the ends of prompts, mostly: so nodes go piece by piece
+		last := len(*s) - 1
+		for i := pageKeys - 1; i >= 0; i-- {
+			key := uint32(last*pageKeys + i)
+			if at := t.place(s, key); at.node != 0 {
+				t.drop(worker, s, key, at)
+			}
 		}
+		*s = (*s)[:last]
 	}
-	*s = nil
+	if len(*s) == 0 {
+		*s = nil
+	}
+	return *s != nil
 }
 
 func (t *Tree) slot(worker int) *places {
