@@ -113,6 +113,36 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
+// TestClientLeavesWhileItSends: what was held of its request is let go.
+func TestClientLeavesWhileItSends(t *testing.T) {
+	if !lab.tell() {
+		t.Skip("this picker does not tell what it holds")
+	}
+	for _, http2 := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		body, send := io.Pipe()
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://"+lab.listeners["http"]+"/v1/completions", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := make(chan error, 1)
+		go func() {
+			_, err := transport(t, http2).RoundTrip(req)
+			gone <- err
+		}()
+		if _, err := send.Write(pattern(100_000)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the picker holds what was sent", func() bool { return lab.heldBytes() >= 100_000 })
+		cancel()
+		_ = send.CloseWithError(context.Canceled) // the client may wait for what it reads
+		if err := <-gone; err == nil {
+			t.Error("it was answered")
+		}
+		until(t, "the picker lets go", func() bool { return lab.heldBytes() == 0 })
+	}
+}
+
 // TestOneIDTwice: two requests that run at once under one request id are two.
 func TestOneIDTwice(t *testing.T) {
 	id := http.Header{"X-Request-Id": {"11111111-1111-4111-8111-111111111111"}}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,6 +128,14 @@ func (ps *pickers) tell() bool { return len(ps.ours) > 0 }
 
 // load is how many requests it believes a worker to have; -1: it does not know the worker.
 func (ps *pickers) load(addr string) int {
+	return ps.gauge("spokegate_picker_worker_load{", `worker="`+addr+`"`, `kind="requests"`)
+}
+
+// heldBytes is how many bytes it holds of requests that are not whole.
+func (ps *pickers) heldBytes() int { return ps.gauge("spokegate_picker_held_bytes ") }
+
+// gauge is the sum of the series whose line begins so and has these in it; -1: there is none.
+func (ps *pickers) gauge(begins string, has ...string) int {
 	resp, err := http.Get("http://" + ps.ours[0].ops + "/metrics")
 	if err != nil {
 		return -1
@@ -135,10 +144,11 @@ func (ps *pickers) load(addr string) int {
 	n := -1
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		l := lines.Text()
-		if strings.HasPrefix(l, "spokegate_picker_worker_load{") && strings.Contains(l, `worker="`+addr+`"`) && strings.Contains(l, `kind="requests"`) {
-			v, _ := strconv.Atoi(l[strings.LastIndexByte(l, ' ')+1:])
-			n = max(n, 0) + v
+		if !strings.HasPrefix(l, begins) || slices.ContainsFunc(has, func(h string) bool { return !strings.Contains(l, h) }) {
+			continue
 		}
+		v, _ := strconv.ParseFloat(l[strings.LastIndexByte(l, ' ')+1:], 64)
+		n = max(n, 0) + int(v)
 	}
 	return n
 }
