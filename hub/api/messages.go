@@ -96,7 +96,7 @@ type Batch struct {
 type Change struct {
 	Kind       string          `json:"kind" doc:"Which kind of thing." enum:"spoke,endpoint,model,team,key,issuer,platform"`
 	Name       string          `json:"name,omitempty" doc:"Its name; of the platform none."`
-	Body       json.RawMessage `json:"body,omitempty" doc:"All of it. Left out, or null: it is deleted."`
+	Body       json.RawMessage `json:"body" doc:"All of it; null: it is deleted."`
 	IfRevision *uint64         `json:"if_revision,omitempty" doc:"The revision that it must have. 0: it must not exist. Left out: whichever."`
 }
 

@@ -108,7 +108,10 @@ func batch(s *Server, c *call) (answer, error) {
 	in := c.in.(*Batch)
 	commit := c.commit(in.Message)
 	commit.Base = in.Base
-	for _, x := range in.Changes {
+	for i, x := range in.Changes {
+		if x.Body == nil { // forgotten, perhaps: nothing is deleted by a slip
+			return answer{}, bodyFault{"changes[" + strconv.Itoa(i) + "].body", "is missing; want the thing, or null to delete it"}
+		}
 		change := hub.Change{Kind: hub.Kind(x.Kind), Name: x.Name, IfRevision: x.IfRevision}
 		if !bytes.Equal(x.Body, []byte("null")) {
 			change.Body = x.Body

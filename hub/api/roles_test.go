@@ -42,7 +42,7 @@ var requests = []struct{ id, method, path, body, header string }{
 	{"createKey", "POST", "/v1/keys", `{"id": "made", "team": "research"}`, ""},
 	{"rotateKey", "POST", "/v1/keys/made/rotate", `{"new_id": "made-anew", "overlap": "1h"}`, ""},
 	{"revokeKey", "POST", "/v1/keys/made-anew/revoke", "", ""},
-	{"batch", "POST", "/v1/batch", `{"changes": [{"kind": "key", "name": "made"}]}`, ""},
+	{"batch", "POST", "/v1/batch", `{"changes": [{"kind": "key", "name": "made", "body": null}]}`, ""},
 	{"importPolicy", "POST", "/v1/import", firstPolicy, "Content-Type: application/yaml"},
 	{"listRevisions", "GET", "/v1/revisions", "", ""},
 	{"getRevision", "GET", "/v1/revisions/1", "", ""},

@@ -200,6 +200,7 @@ func TestOtherRequestsAreRefused(t *testing.T) {
 		{"POST", "/v1/batch", `{"changes": [], "changes": []}`, "", 400, "given twice"},
 		{"POST", "/v1/batch", `{"changes": [{"kind": "team", "name": "x", "body": {"models": [], "models": []}}]}`, "", 400, "changes[0].body.models"},
 		{"POST", "/v1/batch", `{"changes": [{"kind": "team", "nam": "x"}]}`, "", 400, "changes[0].nam"},
+		{"POST", "/v1/batch", `{"changes": [{"kind": "team", "name": "web"}]}`, "", 400, "changes[0].body: is missing"},
 		{"POST", "/v1/batch", `{"changes": 3}`, "", 400, "want a list"},
 		{"POST", "/v1/batch", `{"base": -1, "changes": []}`, "", 400, "base"},
 		{"POST", "/v1/batch", `{"base": 1.5, "changes": []}`, "", 400, "base"},
