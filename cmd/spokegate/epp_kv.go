@@ -59,6 +59,8 @@ func (e *ownEars) open(l file.Listed) (address string, end func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
+	first, _ := e.seed.current()
+	source.SetSeed(first) // before anybody follows, who would have to begin anew
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
