@@ -123,6 +123,7 @@ func pickBoth(p *pool, d *dumb, r *rand.Rand) string {
 	if !slices.EqualFunc(names, order, func(n string, j judged) bool { return n == j.name }) {
 		p.t.Fatalf("picked %v, want %v\n%s", names, order, choice.Explain())
 	}
+	recompute(p.t, d.how, choice.Explain())
 	if (prefill == nil) != (choice.Prefill == "") || prefill != nil && prefill.name != nameOf(choice.Prefill, max(choice.PrefillRank, 0)) {
 		p.t.Fatalf("prefill by %q rank %d, want %+v\n%s", choice.Prefill, choice.PrefillRank, prefill, choice.Explain())
 	}
