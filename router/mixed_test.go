@@ -29,7 +29,7 @@ func (a *announcer) open(p *pool, addr string) {
 }
 
 // store announces a prompt's blocks of 8 bytes in a tier.
-func (a *announcer) store(t *testing.T, prompt []byte, tier blocktree.Tier) {
+func (a *announcer) store(t testing.TB, prompt []byte, tier blocktree.Tier) {
 	var blocks []blocktree.Block
 	for end := 8; end <= len(prompt); end += 8 {
 		text := string(prompt[:end])
@@ -77,72 +77,93 @@ func (a *announcer) worth(prompt []byte) (blocks int, credit float64) {
 	return blocks, credit
 }
 
+// lists is a router beside lists of all that it was told.
+type lists struct {
+	*pool
+	memory
+	announcers map[string]*announcer
+	waiting    []served
+}
+
 // TestAnnouncedAndGuessedAgainstLists: two workers announce blocks and drop them, in three tiers, a third does not; all are sent
 // prompts, come and go, and feeds break off. What a pick finds of each is what the lists say.
 func TestAnnouncedAndGuessedAgainstLists(t *testing.T) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 77))
-		p := newPool(t, Config{OverlapWeight: 1, TTL: time.Minute}, a, b, c)
-		m := &memory{ttl: time.Minute, size: 8, alive: map[string]int{}}
-		all := map[string]*announcer{a: {}, b: {}, c: {}}
-		var waiting []served
+		l := &lists{newPool(t, Config{OverlapWeight: 1, TTL: time.Minute}, a, b, c), memory{ttl: time.Minute, size: 8, alive: map[string]int{}},
+			map[string]*announcer{a: {}, b: {}, c: {}}, nil}
 		for range 1500 {
-			p.now = p.now.Add(time.Duration(r.IntN(3)) * time.Second)
-			prompt, addr := variant(r), []string{a, b}[r.IntN(2)]
-			switch w := all[addr]; r.IntN(12) {
-			case 0:
-				if w.feed != nil {
-					w.feed.Close()
-				}
-				*w = announcer{}
-			case 1:
-				w.open(p, addr)
-			case 2:
-				p.set([]string{a, b, c}[r.IntN(2):]...)
-				for _, addr := range []string{a, b, c} {
-					if !inSet(p, addr) {
-						m.lives++
-						m.alive[addr] = m.lives
-					}
-				}
-			case 3, 4:
-				if w.feed != nil {
-					w.store(t, prompt, blocktree.Tier(r.IntN(int(blocktree.Shared))))
-				}
-			case 5, 6:
-				if w.feed != nil {
-					w.remove(r)
-				}
-			case 7, 8, 9:
-				if n := len(waiting); n > 0 {
-					i := r.IntN(n)
-					waiting[i].end(p, r.IntN(2) == 0)
-					waiting = slices.Delete(waiting, i, i+1)
-				}
-			default:
-				found(p, m, all, prompt)
-				choice, err := p.Pick(p.now, Ask{Text: prompt})
-				if err != nil {
-					t.Fatal(err)
-				}
-				addr := choice.Addrs[0]
-				s := &sentPrompt{prompt: prompt, worker: addr, life: m.alive[addr], pending: all[addr].feed != nil, until: p.now.Add(m.ttl)}
-				if s.pending {
-					s.until = p.now.Add(burst)
-				}
-				m.sent, waiting = append(m.sent, s), append(waiting, served{s, choice.Booking})
-			}
-			p.index.check(t)
+			l.now = l.now.Add(time.Duration(r.IntN(3)) * time.Second)
+			l.step(r)
+			l.index.check(t)
 		}
-		for _, w := range all {
+		for _, w := range l.announcers {
 			if w.feed != nil {
 				w.feed.Close()
 			}
 		}
-		if blocks, held := p.Size(); blocks != 0 || held != 0 {
+		if blocks, held := l.Size(); blocks != 0 || held != 0 {
 			t.Errorf("%d blocks, %d held are left", blocks, held)
 		}
 	}
+}
+
+// step does one thing of all that may happen.
+func (l *lists) step(r *rand.Rand) {
+	prompt, addr := variant(r), []string{a, b}[r.IntN(2)]
+	w := l.announcers[addr]
+	switch n := r.IntN(12); {
+	case n == 0:
+		if w.feed != nil {
+			w.feed.Close()
+		}
+		*w = announcer{}
+	case n == 1:
+		w.open(l.pool, addr)
+	case n == 2:
+		l.set([]string{a, b, c}[r.IntN(2):]...)
+		if l.byName[name{a, 0}] == nil {
+			l.lives++
+			l.alive[a] = l.lives
+		}
+	case n < 5 && w.feed != nil:
+		w.store(l.t, prompt, blocktree.Tier(r.IntN(int(blocktree.Shared))))
+	case n < 7 && w.feed != nil:
+		w.remove(r)
+	case n < 10 && len(l.waiting) > 0:
+		i := r.IntN(len(l.waiting))
+		l.waiting[i].end(l.pool, r.IntN(2) == 0)
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+	default:
+		l.pick(prompt)
+	}
+}
+
+// pick holds what it finds against the lists, and has the prompt sent.
+func (l *lists) pick(prompt []byte) {
+	l.t.Helper()
+	would, err := l.Would(l.now, Ask{Text: prompt})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, k := range would.all {
+		blocks, credit := l.announcers[k.w.addr].worth(prompt)
+		guessed := l.overlap(l.now, prompt, k.w.addr)
+		if int(k.guessed) != guessed || k.why.announced.Blocks != blocks || int(k.held) != max(guessed, int(credit)) {
+			l.t.Fatalf("%s: %d guessed and %d announced, %d held of %d; the lists say %d and %d, and %.2f",
+				k.w.addr, k.guessed, k.why.announced.Blocks, k.held, would.Blocks, guessed, blocks, credit)
+		}
+	}
+	choice, err := l.Pick(l.now, Ask{Text: prompt})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	addr := choice.Addrs[0]
+	s := &sentPrompt{prompt: prompt, worker: addr, life: l.alive[addr], pending: l.announcers[addr].feed != nil, until: l.now.Add(l.ttl)}
+	if s.pending {
+		s.until = l.now.Add(burst)
+	}
+	l.sent, l.waiting = append(l.sent, s), append(l.waiting, served{s, choice.Booking})
 }
 
 // served is a request that was sent, with its booking.
@@ -160,25 +181,6 @@ func (s served) end(p *pool, firstByte bool) {
 	}
 	s.sent.pending = false
 	s.booking.Release()
-}
-
-func inSet(p *pool, addr string) bool { return p.byName[name{addr, 0}] != nil }
-
-// found holds what a pick would find against the lists.
-func found(p *pool, m *memory, all map[string]*announcer, prompt []byte) {
-	p.t.Helper()
-	would, err := p.Would(p.now, Ask{Text: prompt})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for _, k := range would.all {
-		blocks, credit := all[k.w.addr].worth(prompt)
-		guessed := m.overlap(p.now, prompt, k.w.addr)
-		if int(k.guessed) != guessed || k.why.announced.Blocks != blocks || int(k.held) != max(guessed, int(credit)) {
-			p.t.Fatalf("%s: %d guessed and %d announced, %d held of %d; the lists say %d and %d, and %.2f",
-				k.w.addr, k.guessed, k.why.announced.Blocks, k.held, would.Blocks, guessed, blocks, credit)
-		}
-	}
 }
 
 // TestEverythingAtOnce is for the race detector: feeds come, announce, drop and go, workers come and go, prompts are picked for,
