@@ -51,7 +51,7 @@ func newBenchHub() (*benchHub, error) {
 	}
 	g := grpc.NewServer(append(h.push.Options(), grpc.StreamInterceptor(h.count))...)
 	h.push.Register(g)
-	beside := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}), grpc.SharedWriteBuffer(true))
+	beside := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}))
 	beside.RegisterService(&bareDesc, h.bare)
 	for s, addr := range map[*grpc.Server]*string{g: &h.addr, beside: &h.plain} {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")

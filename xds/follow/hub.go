@@ -216,7 +216,11 @@ func (h *Hub) lost(ctx context.Context, err error) {
 		return
 	}
 	if why != h.status.Err {
-		h.cfg.Log.Warn("the hub is away, the policy in force goes on", "hub", h.cfg.Address, "err", why)
+		goes := "the policy in force goes on"
+		if h.held == nil {
+			goes = "there is no policy yet"
+		}
+		h.cfg.Log.Warn("the hub is away, "+goes, "hub", h.cfg.Address, "err", why)
 	}
 	h.status.Err = why
 }

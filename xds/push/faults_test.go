@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -148,11 +149,11 @@ func TestNameThatIsNotThere(t *testing.T) {
 func TestNothingOfAKindAfterUnsubscribing(t *testing.T) {
 	r := newRig(t, nil)
 	var big []policy.Resource
-	for i := range 64 { // more than may be on the way unread, so that most waits in the hub
+	for i := range 24 { // more than may be on the way unread, so that most waits in the hub
 		big = append(big, policy.Encode(policy.KindTeam, fmt.Sprintf("t%02d", i), &policyv1.Team{Name: "t", Models: []string{strings.Repeat("m", 900<<10)}}))
 	}
 	r.Next(append(big, pushtest.Base()[0]))
-	c := r.dial("s/d").follow(policy.KindTeam, policy.KindEndpoint)
+	c := r.dial("s/d", grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10)).follow(policy.KindTeam, policy.KindEndpoint)
 	first := c.recv()
 	if delta.Kind(first.TypeUrl) != policy.KindEndpoint {
 		t.Fatalf("first came %s", first.TypeUrl)
@@ -160,7 +161,7 @@ func TestNothingOfAKindAfterUnsubscribing(t *testing.T) {
 	c.unsubscribe(policy.KindTeam)
 	pages := 0
 	for m := c.recv(); delta.Kind(m.TypeUrl) != delta.KindRevision; m = c.recv() {
-		if pages++; pages > 60 {
+		if pages++; pages > 12 {
 			t.Fatal("all of it came")
 		}
 	}

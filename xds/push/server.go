@@ -20,17 +20,14 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
@@ -117,7 +114,7 @@ func (s *Server) Options() []grpc.ServerOption {
 		age = math.MaxInt64
 	}
 	o := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(delta.MostAsked), grpc.SharedWriteBuffer(true),
+		grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(delta.MostAsked),
 		grpc.MaxConcurrentStreams(8), grpc.ConnectionTimeout(20 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second, MaxConnectionAge: age, MaxConnectionAgeGrace: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -227,79 +224,4 @@ func ended(err error) error {
 		return nil
 	}
 	return err
-}
-
-// caller is the certificate of who calls; nil where there are none and the token was shown.
-func (s *Server) caller(ctx context.Context) (*x509.Certificate, error) {
-	if s.cfg.Certificates == nil {
-		if !mtls.ShowsToken(ctx, s.cfg.Token) {
-			return nil, status.Error(codes.Unauthenticated, "the hub's token is needed")
-		}
-		return nil, nil
-	}
-	caller := mtls.Caller(ctx)
-	if caller == nil {
-		return nil, status.Error(codes.Unauthenticated, "a certificate is needed")
-	}
-	return caller, nil
-}
-
-// named holds who a caller says it is against its certificate.
-func (s *Server) named(caller *x509.Certificate, node string) (spoke, door string, err error) {
-	if spoke, door, err = delta.ParseNode(node); err != nil {
-		return "", "", status.Error(codes.InvalidArgument, err.Error())
-	}
-	if caller == nil {
-		return spoke, door, nil
-	}
-	if err := mtls.IsDoor(caller, spoke, door); err != nil {
-		return "", "", status.Errorf(codes.PermissionDenied, "node %s: %v", node, err)
-	}
-	return spoke, door, nil
-}
-
-// expiry fires when a certificate expires: a connection must not outlive what it was let in by.
-func expiry(caller *x509.Certificate, now time.Time) (<-chan time.Time, func()) {
-	if caller == nil {
-		return nil, func() {}
-	}
-	t := time.NewTimer(max(0, caller.NotAfter.Sub(now)))
-	return t.C, func() { t.Stop() }
-}
-
-// refuse counts and logs who is not let in.
-func (s *Server) refuse(why, from string, err error) error {
-	s.metrics.refused.WithLabelValues(why).Inc()
-	s.cfg.Log.Warn("a caller is refused", "from", from, "cause", cause(err))
-	return err
-}
-
-func from(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr.String()
-	}
-	return ""
-}
-
-func cause(err error) string {
-	if err == nil || errors.Is(err, io.EOF) {
-		return "goodbye"
-	}
-	return status.Convert(err).Message()
-}
-
-// mostText is how much of a door's own words is kept, in bytes.
-const mostText = 2048
-
-// short keeps a stranger's text short and on one line.
-func short(s string) string {
-	if len(s) > mostText {
-		s = s[:mostText]
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
-			return ' '
-		}
-		return r
-	}, s)
 }

@@ -18,6 +18,7 @@ type used struct {
 	byKey  map[usedKey]*list.Element
 	recent list.List         // of *usedEntry, the one changed last at the front
 	stores map[string]uint32 // numbers of stores, so that an entry names them cheaply
+	day    int64             // since the epoch, of the last forgetting
 }
 
 type usedKey struct {
@@ -59,6 +60,10 @@ func newUsed(hub string) *used {
 func (u *used) take(store string, totals []*hubv1.Total, now time.Time) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if day := now.Unix() / (24 * 60 * 60); day != u.day {
+		u.day = day
+		u.forget(now)
+	}
 	id, known := u.stores[store]
 	if !known {
 		id = uint32(len(u.stores) + 1)
