@@ -13,7 +13,7 @@ import (
 )
 
 // eppCommands are what can be asked of a picker; without one of them it runs.
-var eppCommands = map[string]role{}
+var eppCommands = map[string]role{"status": showPicker, "explain": explainPick}
 
 // eppFlags are a standalone picker's whole configuration.
 type eppFlags struct {

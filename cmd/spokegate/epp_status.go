@@ -18,8 +18,6 @@ import (
 	"github.com/spokegate/spokegate/epp"
 )
 
-func init() { eppCommands["status"], eppCommands["explain"] = showPicker, explainPick }
-
 // opsFlags say where a running process's pages are.
 type opsFlags struct {
 	dir *string

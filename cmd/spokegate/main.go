@@ -18,7 +18,8 @@ const usageText = `spokegate: the door before your GPUs
 
   spokegate up            a hub, a door, Envoy and three simulated workers on this machine
   spokegate door          the services beside one Envoy: admission, metering, picking, and Envoy's own configuration
-  spokegate epp           a picker for other gateways, by the Endpoint Picker Protocol
+  spokegate epp           a picker for other gateways, by the Endpoint Picker Protocol; epp status and epp explain ask a running
+                          door or picker what its workers hold, and what it would choose
   spokegate worker        a shim before one engine; worker drain ends one without losing a request
   spokegate sim           the simulated engine
   spokegate hub           the control plane: what the policy consists of, its revisions, who holds which
