@@ -178,6 +178,14 @@ func (w *Walk) node(id uint32, at uint32, all step) {
 // add counts the leading pieces that a worker holds of a node, in whichever tier, and says how many. The tiers are sorted,
 // the best first.
 func (p *Found) add(tiers []holder, ends []uint32, at uint32) int {
+	if len(tiers) == 1 && tiers[0].odd == nil { // nearly always
+		n := min(int(tiers[0].extent), len(ends))
+		if n > 0 {
+			p.Blocks += uint32(n)
+			p.In[tiers[0].tier] += ends[n-1] - at
+		}
+		return n
+	}
 	for i := range tiers {
 		if tiers[i].odd != nil {
 			return p.addOdd(tiers, ends, at)
