@@ -98,9 +98,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "report":
 		return s.report(t, first, d.Input)
 	case "wait":
-		w, _ := time.ParseDuration(first)
-		s.clock.add(w)
-		return s.clock.now().Format(time.RFC3339) + "\n"
+		return s.wait(first)
 	}
 	return s.look(t, d.Cmd, first, arg, number, c.Actor)
 }
@@ -120,6 +118,12 @@ func (s *scenario) report(t *testing.T, spoke, input string) string {
 		return s.failed(err)
 	}
 	return "ok\n"
+}
+
+func (s *scenario) wait(text string) string {
+	d, _ := time.ParseDuration(text)
+	s.clock.add(d)
+	return s.clock.now().Format(time.RFC3339) + "\n"
 }
 
 // look runs the commands that change nothing.
