@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -30,8 +29,8 @@ func runFleet(ctx context.Context, args []string) error {
 // showFleet prints a door's workers. It fails where an endpoint of the policy has none that can be picked.
 func showFleet(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("fleet status", flag.ContinueOnError)
-	dir := dirFlag(f, "the `folder` of the door, or of `spokegate up`")
-	ops := f.String("ops", "", "`address` of the door's pages, its -ops (default: as DIR/run/ops says)")
+	var at opsFlags
+	at.register(f)
 	output := f.String("o", "text", "text or json")
 	if err := parse(f, args); err != nil {
 		return err
@@ -39,14 +38,11 @@ func showFleet(ctx context.Context, args []string) error {
 	if *output != "text" && *output != "json" {
 		return fmt.Errorf("-o %q: want text or json", *output)
 	}
-	if *ops == "" {
-		data, err := os.ReadFile(filepath.Join(*dir, "run", opsFile))
-		if err != nil {
-			return fmt.Errorf("no door has run in %s; name its folder with -dir, or the address of its pages with -ops: %w", *dir, err)
-		}
-		*ops = strings.TrimSpace(string(data))
+	ops, err := at.find()
+	if err != nil {
+		return err
 	}
-	text, st, err := askFleet(ctx, *ops)
+	text, st, err := askFleet(ctx, ops)
 	if err != nil {
 		return err
 	}
@@ -134,7 +130,14 @@ func (st fleetStatus) row(x workerStatus) []string {
 	if len(x.Degraded) > 0 {
 		state += ", degraded"
 	}
-	return []string{x.Name, x.Endpoint, state, pick, running, waiting, cache, x.Engine, block, cmp.Or(x.Index, "-"), x.Epoch[:min(8, len(x.Epoch))], x.Address,
+	engine := x.Engine
+	if x.Ranks > 1 {
+		engine += fmt.Sprintf(" x%d", x.Ranks)
+	}
+	if x.Role != "" {
+		engine += " (" + x.Role + ")"
+	}
+	return []string{x.Name, x.Endpoint, state, pick, running, waiting, cache, engine, block, cmp.Or(x.Index, "-"), x.Epoch[:min(8, len(x.Epoch))], x.Address,
 		elapsed(st.At, x.Joined), elapsed(st.At, x.Beat)}
 }
 

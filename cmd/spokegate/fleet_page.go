@@ -44,6 +44,8 @@ type workerStatus struct {
 	Blocks        uint64      `json:"blocks,omitempty"`
 	Index         string      `json:"index"`                  // how much the picker knows of what it holds: indexed, predictive or degraded
 	IndexReason   string      `json:"index_reason,omitempty"` // why not indexed
+	Role          string      `json:"role,omitempty"`         // prefill or decode; empty: both
+	Ranks         uint32      `json:"ranks,omitempty"`        // data-parallel
 	Running       uint32      `json:"running"`                // in the shim
 	Load          *loadStatus `json:"engine_load,omitempty"`
 	Joined        time.Time   `json:"joined"`
@@ -118,7 +120,7 @@ func newWorkerStatus(w fleet.Worker, pickable bool) workerStatus {
 	st := workerStatus{
 		Name: w.Name, Endpoint: w.Endpoint, State: w.State.String(), Pickable: pickable, Reason: said.Reason, Degraded: slices.Clone(said.Degraded),
 		Engine: w.Engine, Epoch: w.Epoch, Version: w.Version, Address: w.Addr, BlocksAddress: w.BlocksAddr, BlockSize: w.BlockSize,
-		Blocks: w.Blocks, Running: said.Running, Joined: w.Joined, Beat: said.At,
+		Blocks: w.Blocks, Role: w.Role, Ranks: w.Ranks, Running: said.Running, Joined: w.Joined, Beat: said.At,
 	}
 	if l := said.Load; l != nil {
 		st.Load = &loadStatus{l.Running, l.Waiting, float64(l.CacheUsedPermille) / 1000, l.Preemptions}

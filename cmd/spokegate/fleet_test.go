@@ -27,7 +27,7 @@ func TestFleetIsShown(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	f := fleet.New()
 	for _, w := range []fleet.Worker{
-		{Name: "gpu-1", Endpoint: endpoint, Addr: "10.0.0.1:1", Engine: "vllm", Epoch: "7d2f09c1aa", BlockSize: 16, State: fleet.Ready, Joined: at.Add(-76 * time.Hour)},
+		{Name: "gpu-1", Endpoint: endpoint, Addr: "10.0.0.1:1", Engine: "vllm", Epoch: "7d2f09c1aa", BlockSize: 16, Ranks: 4, Role: fleet.RoleDecode, State: fleet.Ready, Joined: at.Add(-76 * time.Hour)},
 		{Name: "gpu-2", Endpoint: endpoint, Addr: "10.0.0.2:1", Engine: "sim", State: fleet.Starting, Joined: at.Add(-80 * time.Second)},
 		{Name: "gpu-3", Endpoint: "elsewhere", Addr: "10.0.0.3:1", Engine: "sim", State: fleet.Ready, Joined: at},
 	} {
@@ -48,10 +48,10 @@ func TestFleetIsShown(t *testing.T) {
 	if err := st.print(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := `WORKER  ENDPOINT   STATE            PICKED  RUNNING  WAITING  CACHE  ENGINE  BLOCK  INDEX       EPOCH     ADDRESS     JOINED  BEAT
-gpu-1   demo       ready, degraded  yes     2        31       71%    vllm    16     indexed     7d2f09c1  10.0.0.1:1  3d4h    1s
-gpu-2   demo       starting         no      1        -        -      sim     -      degraded              10.0.0.2:1  1m20s   0s
-gpu-3   elsewhere  ready            no      0        -        -      sim     -      predictive            10.0.0.3:1  0s      -
+	want := `WORKER  ENDPOINT   STATE            PICKED  RUNNING  WAITING  CACHE  ENGINE            BLOCK  INDEX       EPOCH     ADDRESS     JOINED  BEAT
+gpu-1   demo       ready, degraded  yes     2        31       71%    vllm x4 (decode)  16     indexed     7d2f09c1  10.0.0.1:1  3d4h    1s
+gpu-2   demo       starting         no      1        -        -      sim               -      degraded              10.0.0.2:1  1m20s   0s
+gpu-3   elsewhere  ready            no      0        -        -      sim               -      predictive            10.0.0.3:1  0s      -
 gpu-1: degraded: kv-transfer: tcp
 gpu-1: degraded: seed
 gpu-2: starting: loading weights
