@@ -52,6 +52,12 @@
 //     last look is missing. Reservations that were open at that look and ended before their next renewal stand: by those tokens
 //     the counts are too high. Whoever knows better (Rebuilder) may raise them; nobody lowers them.
 //
+// # Across spokes
+//
+// [Elsewhere] is what limits have counted at other stores, as somebody tells it who adds them up (a hub). Of quotas of a day and a
+// month it counts as if it had been used here: in memory, in Redis, and as a share in a [Fallback]. A quota holds across stores to
+// within what was used since that was told last. An admission that is asked again is told how things stood when it was decided.
+//
 // [Decide] is the whole judgement as a pure function. A store ([Memory], and others that pass the suite in
 // limits/limitstest) gathers the facts, asks it, and writes what follows from it, in one atomic step.
 package limits
