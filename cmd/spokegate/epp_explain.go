@@ -40,17 +40,17 @@ func explainPick(ctx context.Context, args []string) error {
 		body = opened
 	}
 	query := url.Values{"path": {*path}, "model": {*model}, "session": {*session}, "sheddable": {fmt.Sprint(*sheddable)}}
-	page, err := at.url("/epp/explain", query)
+	ops, err := at.find()
 	if err != nil {
 		return err
 	}
-	text, err := postBody(ctx, page, body)
+	text, err := postBody(ctx, "http://"+ops+"/epp/explain?"+query.Encode(), body)
 	if err != nil {
 		return err
 	}
 	var e explanation
 	if err := json.Unmarshal(text, &e); err != nil || e.Endpoint == "" {
-		return fmt.Errorf("what answers at %s has no picker", at.ops)
+		return fmt.Errorf("what answers at %s has no picker", ops)
 	}
 	if *output == "json" {
 		_, err = os.Stdout.Write(text)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,17 +28,16 @@ func (o *opsFlags) register(f *flag.FlagSet) {
 	f.StringVar(&o.ops, "ops", "", "`address` of the door's or the picker's pages, its -ops (default: as DIR/run/ops says)")
 }
 
-// url of a page.
-func (o *opsFlags) url(page string, query url.Values) (string, error) {
-	if o.ops == "" {
-		data, err := os.ReadFile(filepath.Join(*o.dir, "run", opsFile))
-		if err != nil {
-			return "", fmt.Errorf("no door has run in %s; name its folder with -dir, or the address of its pages with -ops: %w", *o.dir, err)
-		}
-		o.ops = strings.TrimSpace(string(data))
+// find is the address of the pages.
+func (o *opsFlags) find() (string, error) {
+	if o.ops != "" {
+		return o.ops, nil
 	}
-	u := url.URL{Scheme: "http", Host: o.ops, Path: page, RawQuery: query.Encode()}
-	return u.String(), nil
+	data, err := os.ReadFile(filepath.Join(*o.dir, "run", opsFile))
+	if err != nil {
+		return "", fmt.Errorf("no door has run in %s; name its folder with -dir, or the address of its pages with -ops: %w", *o.dir, err)
+	}
+	return strings.TrimSpace(string(data)), nil
 }
 
 // showPicker prints how the picker stands. It fails where a worker is degraded.
@@ -54,19 +52,19 @@ func showPicker(ctx context.Context, args []string) error {
 	if *output != "text" && *output != "json" {
 		return fmt.Errorf("-o %q: want text or json", *output)
 	}
-	page, err := at.url("/epp", nil)
+	ops, err := at.find()
 	if err != nil {
 		return err
 	}
 	client := &http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
-	status, text, err := get(ctx, client, page)
+	status, text, err := get(ctx, client, "http://"+ops+"/epp")
 	if err != nil {
-		return fmt.Errorf("no picker answers at %s; is it running? %w", at.ops, err)
+		return fmt.Errorf("no picker answers at %s; is it running? %w", ops, err)
 	}
 	var st pickerStatus
 	if status != http.StatusOK || json.Unmarshal([]byte(text), &st) != nil || st.Picker == "" {
-		return fmt.Errorf("what answers at %s has no picker", at.ops)
+		return fmt.Errorf("what answers at %s has no picker", ops)
 	}
 	if *output == "json" {
 		fmt.Print(text)
