@@ -10,11 +10,8 @@ import (
 	"github.com/spokegate/spokegate/openai"
 )
 
-// answer is what a stream learns from the response to its request: who serves it, when it has its prompt computed, and what the
-// engine found in its cache. All of it is for the booking; where a flight has that, nothing is learned here.
-type answer struct {
-	meter *openai.Meter // nil: it is no answer of an engine, or cannot be read
-}
+// What a stream learns from the response to its request is for the booking: who serves it, when it has its prompt computed, and
+// what the engine found in its cache. Where a flight has the booking, nothing is learned here.
 
 // served moves the booking to the worker that took the request, where a retry changed it.
 func (st *stream) served(md *corev3.Metadata) {
@@ -43,7 +40,7 @@ func (st *stream) responseHeaders(h *extprocv3.HttpHeaders) {
 	}
 	if strings.HasPrefix(status, "2") && (encoding == "" || encoding == "identity") {
 		kind, _, _ = strings.Cut(kind, ";")
-		st.answer.meter = openai.NewMeter(st.op(), strings.TrimSpace(kind) == openai.EventStream)
+		st.meter = openai.NewMeter(st.op(), strings.TrimSpace(kind) == openai.EventStream)
 	}
 	if h.GetEndOfStream() {
 		st.answered(true)
@@ -54,11 +51,12 @@ func (st *stream) responseBody(b *extprocv3.HttpBody) {
 	if st.booking == nil {
 		return
 	}
-	if len(b.GetBody()) > 0 {
+	if len(b.GetBody()) > 0 && !st.begun {
+		st.begun = true
 		st.booking.FirstByte()
-		if st.answer.meter != nil {
-			_, _ = st.answer.meter.Write(b.GetBody()) // never fails
-		}
+	}
+	if st.meter != nil {
+		_, _ = st.meter.Write(b.GetBody()) // never fails
 	}
 	if b.GetEndOfStream() {
 		st.answered(true)
@@ -70,7 +68,7 @@ func (st *stream) answered(whole bool) {
 	if st.booking == nil {
 		return
 	}
-	if m := st.answer.meter; m != nil && whole {
+	if m := st.meter; m != nil && whole {
 		if r := m.Close(); r.Terminal && !r.Failed {
 			st.booking.Served(r.Usage.Cached)
 		}

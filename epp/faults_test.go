@@ -2,13 +2,10 @@ package epp
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
@@ -40,33 +37,6 @@ func TestFaultsOfOtherPickers(t *testing.T) {
 	} {
 		t.Run(c.fault, c.test)
 	}
-}
-
-// opened is a stream to a picker over these workers.
-func opened(t *testing.T, p *Picker) *stream {
-	st := &stream{server: server(p), traced: t.Context()}
-	t.Cleanup(st.end)
-	return st
-}
-
-// say gives messages in and the answers out.
-func say(st *stream, messages ...*extprocv3.ProcessingRequest) (out []*extprocv3.ProcessingResponse) {
-	for _, m := range messages {
-		out = append(out, st.take(m)...)
-	}
-	return out
-}
-
-// returned is the request's body as it is given back.
-func returned(rs []*extprocv3.ProcessingResponse) (body []byte, ends int) {
-	for _, r := range rs {
-		s := r.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-		body = append(body, s.GetBody()...)
-		if s.GetEndOfStream() {
-			ends++
-		}
-	}
-	return body, ends
 }
 
 func faultTrailers(t *testing.T) {
@@ -319,97 +289,5 @@ func faultChunk(t *testing.T) {
 	}
 	if body, ends := returned(out); !bytes.Equal(body, sent) || ends != 1 {
 		t.Errorf("%d bytes with %d ends", len(body), ends)
-	}
-}
-
-// TestSlowUploadsAreBoundedTogether, and room is given back by every end that a request can have.
-func TestSlowUploadsAreBoundedTogether(t *testing.T) {
-	p, _ := pool(t, "10.0.0.1:1")
-	s := server(p)
-	s.HeldLimit = 1000
-	open := func() *stream {
-		st := &stream{server: s, traced: t.Context()}
-		say(st, reqHeaders(false, nil))
-		return st
-	}
-	held := func(want int64) {
-		t.Helper()
-		if n := s.held.Load(); n != want {
-			t.Errorf("%d bytes are held, want %d", n, want)
-		}
-		if n := testutil.ToFloat64(p.metrics.reading); n != float64(want) {
-			t.Errorf("told are %v, want %d", n, want)
-		}
-	}
-	one, two, three := open(), open(), open()
-	say(one, reqBody(make([]byte, 600), false))
-	say(two, reqBody(make([]byte, 400), false))
-	held(1000)
-	if got := script(say(three, reqBody([]byte("x"), true))); got != "immediate 503 picker_overloaded\n" {
-		t.Errorf("beyond the bound: %s", got)
-	}
-	if n := testutil.ToFloat64(p.metrics.refused.WithLabelValues("held")); n != 1 {
-		t.Errorf("%v are told to be refused", n)
-	}
-	three.sent()
-	three.end()
-	held(1000)
-	two.end() // the client left
-	held(600)
-	if out := say(one, reqBody(nil, true)); len(out) != 2 {
-		t.Errorf("answers %s", script(out))
-	}
-	held(600) // the answers are not out yet
-	one.sent()
-	held(0)
-	one.end()
-	held(0)
-}
-
-// TestObserversGetNoPick: in observability mode nobody listens, so nothing may be booked.
-func TestObserversGetNoPick(t *testing.T) {
-	p, _ := pool(t, "10.0.0.1:1")
-	req := reqHeaders(true, nil)
-	req.ObservabilityMode = true
-	rpc := &watched{ctx: t.Context(), req: req}
-	if err := server(p).Process(rpc); err != nil || rpc.sent != 0 || load(p) != 0 {
-		t.Errorf("%v, %d answers, %d booked", err, rpc.sent, load(p))
-	}
-}
-
-// watched is a stream of one message, for ever.
-type watched struct {
-	extprocv3.ExternalProcessor_ProcessServer
-	ctx  context.Context
-	req  *extprocv3.ProcessingRequest
-	sent int
-}
-
-func (w *watched) Context() context.Context                    { return w.ctx }
-func (w *watched) Recv() (*extprocv3.ProcessingRequest, error) { return w.req, nil }
-func (w *watched) Send(*extprocv3.ProcessingResponse) error    { w.sent++; return nil }
-
-// TestServedMovesTheBooking, and the first byte of an answer moves its prompt to decode.
-func TestServedMovesTheBooking(t *testing.T) {
-	p, _ := pool(t, "10.0.0.1:1", "10.0.0.2:1")
-	st := opened(t, p)
-	_, body := chat(t, strings.Repeat("words ", 100))
-	out := say(st, reqHeaders(false, nil), reqBody(body, true))
-	first := string(out[0].GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()[0].GetHeader().GetRawValue())
-	other := strings.Split(first, ",")[1]
-	say(st, servedBy(other, respHeaders(":status=200")))
-	for _, decoding := range []bool{false, true} {
-		if decoding {
-			say(st, respBody([]byte("a"), false))
-		}
-		for _, w := range p.routers["large"].Load() {
-			if is := w.Addr == other; (w.Requests == 1) != is || is && (w.DecodeBlocks > 0) != decoding || is && (w.PrefillBlocks == 0) != decoding {
-				t.Errorf("first byte %v: %+v", decoding, w)
-			}
-		}
-	}
-	say(st, respBody(nil, true))
-	if n := load(p); n != 0 {
-		t.Errorf("%d booked after the end of the answer", n)
 	}
 }

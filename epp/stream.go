@@ -32,7 +32,8 @@ type stream struct {
 	picked  bool
 	refused bool
 	booking flight.Booking // held here, because no flight took it
-	answer  answer
+	meter   *openai.Meter  // of the answer; nil: it is not of an engine, or cannot be read
+	begun   bool           // the answer's body
 }
 
 // take answers one message.
@@ -178,7 +179,7 @@ func refusal(err error) *openai.Error {
 	case !errors.As(err, &busy):
 		return openai.Overloaded(err.Error(), time.Second)
 	case busy.Sheddable:
-		return openai.RateLimited("All workers are busy, and this request is of those that are refused first.", busy.RetryAfter)
+		return openai.Shed(busy.RetryAfter)
 	}
 	return openai.Overloaded("All workers are busy.", busy.RetryAfter)
 }

@@ -3,24 +3,17 @@ package epp
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"fmt"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	procv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/spokegate/spokegate/envoy"
-	"github.com/spokegate/spokegate/flight"
 )
 
 func server(p *Picker) *Server {
@@ -232,17 +225,6 @@ func TestSubset(t *testing.T) {
 	}
 }
 
-// flights is a door's table with one open flight.
-type flights struct{ booked flight.Booking }
-
-func (f *flights) Book(id string, b flight.Booking) bool {
-	if id != "r-1" {
-		return false
-	}
-	f.booked = b
-	return true
-}
-
 // TestPromptIsTheSameInEveryEncoding, and what is none of ours is searched by as it is.
 func TestPromptIsTheSameInEveryEncoding(t *testing.T) {
 	_, plain := chat(t, "hello")
@@ -266,59 +248,36 @@ func TestPromptIsTheSameInEveryEncoding(t *testing.T) {
 	}
 }
 
-// TestBookingEndsWithItsOwner: with its flight where there is one, with its stream otherwise; over real gRPC, cancelled.
-func TestBookingEndsWithItsOwner(t *testing.T) {
-	for name, f := range map[string]*flights{"our own door": {}, "another gateway": nil} {
-		t.Run(name, func(t *testing.T) {
-			p, _ := pool(t, "10.0.0.1:1")
-			s := server(p)
-			if f != nil {
-				s.Flights = f
-			}
-			lis := bufconn.Listen(1 << 20)
-			g := grpc.NewServer()
-			extprocv3.RegisterExternalProcessorServer(g, s)
-			var wg sync.WaitGroup
-			wg.Go(func() { _ = g.Serve(lis) })
-			conn, err := grpc.NewClient("passthrough:///b", grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return lis.Dial() }))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			rpc, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := rpc.Send(reqHeaders(true, nil)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := rpc.Recv(); err != nil {
-				t.Fatal(err)
-			}
-			if n := load(p); n != 1 {
-				t.Errorf("%d bookings while the request runs", n)
-			}
-			cancel()
-			g.GracefulStop() // waits for the handler
-			wg.Wait()
-			_ = conn.Close()
-			if f != nil {
-				if n := load(p); n != 1 {
-					t.Errorf("%d bookings after the stream; the flight goes on", n)
-				}
-				f.booked.Release()
-			}
-			if n := load(p); n != 0 {
-				t.Errorf("%d bookings are left", n)
-			}
-		})
-	}
-}
-
 // servedBy adds who served, as the gateway reports it with the first message about an answer.
 func servedBy(addr string, m *extprocv3.ProcessingRequest) *extprocv3.ProcessingRequest {
 	m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.LBNamespace: {Fields: map[string]*structpb.Value{
 		envoy.ServedKey: structpb.NewStringValue(addr)}}}}
 	return m
+}
+
+// opened is a stream to a picker over these workers.
+func opened(t *testing.T, p *Picker) *stream {
+	st := &stream{server: server(p), traced: t.Context()}
+	t.Cleanup(st.end)
+	return st
+}
+
+// say gives messages in and the answers out.
+func say(st *stream, messages ...*extprocv3.ProcessingRequest) (out []*extprocv3.ProcessingResponse) {
+	for _, m := range messages {
+		out = append(out, st.take(m)...)
+	}
+	return out
+}
+
+// returned is the request's body as it is given back.
+func returned(rs []*extprocv3.ProcessingResponse) (body []byte, ends int) {
+	for _, r := range rs {
+		s := r.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+		body = append(body, s.GetBody()...)
+		if s.GetEndOfStream() {
+			ends++
+		}
+	}
+	return body, ends
 }
