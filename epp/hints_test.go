@@ -41,11 +41,11 @@ func TestSheddableObjectivesAreRefusedFirst(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ header, want string }{
-		{"x-gateway-inference-objective=batch", "immediate 429 picker_rate_limit_exceeded"},
-		{"x-llm-d-inference-objective=batch", "immediate 429 picker_rate_limit_exceeded"},
+		{"x-gateway-inference-objective=batch", "immediate 429 picker_shed"},
+		{"x-llm-d-inference-objective=batch", "immediate 429 picker_shed"},
 		{"x-gateway-inference-fairness-id=batch", "headers"}, // the tenth
 		{"x-gateway-inference-objective=chat", "immediate 503 picker_overloaded"},
-		{"x-gateway-inference-objective=batch", "immediate 429 picker_rate_limit_exceeded"},
+		{"x-gateway-inference-objective=batch", "immediate 429 picker_shed"},
 	} {
 		if got := ask(c.header); got != c.want {
 			t.Errorf("%s: %s, want %s", c.header, got, c.want)
