@@ -99,7 +99,7 @@ func (m *Model) completion(dst []byte, req *openai.Request, body []byte) ([]byte
 	if v := get(req, body, "add_special_tokens"); m.addsBOS && string(v) != "false" {
 		dst = append(dst, m.bos...)
 	}
-	return m.norm.append(dst, string(openai.Unquote(nil, prompt))), nil
+	return m.norm.append(dst, unquote(prompt)), nil
 }
 
 // several says what a prompt is that is not one text, by one of its values.

@@ -41,7 +41,7 @@ func value(v []byte) jinja.Value {
 	return jinja.NewFloat(f)
 }
 
-func unquote(v []byte) string { return string(openai.Unquote(nil, v)) }
+func unquote(v []byte) string { return string(openai.Unquote(make([]byte, 0, len(v)), v)) }
 
 // members of an object, by name.
 func members(object []byte) map[string][]byte {
