@@ -86,7 +86,7 @@ func normalise(name, line string) func() (micro, error) {
 			return micro{}, err
 		}
 		nfc, failed := text.New(&workerv1.Profile{Normalizer: "nfc", AddedTokens: chatMLTokens})
-		none, err := text.New(&workerv1.Profile{})
+		none, err := text.New(&workerv1.Profile{AddedTokens: chatMLTokens})
 		if err = errors.Join(err, failed); err != nil {
 			return micro{}, err
 		}
