@@ -10,5 +10,6 @@
 // second; one that cannot be read leaves revoked what was, and a start that does not know what is revoked fails.
 //
 // It does not decide what a good policy is (package policy does), and has nothing to do with Envoy's own xDS (package
-// envoy). [File] is the source of a spoke that stands alone; the hub's stream is another.
+// envoy). [File] is the source of a spoke that stands alone; package follow has that of a spoke with a hub, and package push the
+// hub's half.
 package xds

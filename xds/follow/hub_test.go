@@ -48,6 +48,26 @@ func TestWhatCannotBeKeptIsFetchedAgain(t *testing.T) {
 	}
 }
 
+// TestDoorWaitsForItsFirstPolicy: without anything on disk there is nothing to serve until the hub is there.
+func TestDoorWaitsForItsFirstPolicy(t *testing.T) {
+	h := newHub(t, nil)
+	h.Next(pushtest.Base())
+	h.stop()
+	d := newDoor(t, h, "d", nil)
+	started := make(chan error)
+	go func() { started <- d.start() }()
+	select {
+	case err := <-started:
+		t.Fatal("it has started without a policy: ", err)
+	case <-time.After(300 * time.Millisecond): // long enough to have tried a few times
+	}
+	h.start()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	d.has(1)
+}
+
 // TestHowOldThePolicyIs is known over a restart with the hub away.
 func TestHowOldThePolicyIs(t *testing.T) {
 	h := newHub(t, nil)
