@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
+	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/xds/delta"
 	"github.com/spokegate/spokegate/xds/push/pushtest"
@@ -195,8 +197,22 @@ func TestWhatIsNotWholeIsRefused(t *testing.T) {
 	if err := s.add(read(t, second)); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.changed) != 1 || s.changed[0].Name != "z" {
+	if len(s.changed) != 1 || s.changed[0][0].Name != "z" {
 		t.Errorf("%v", s.changed)
+	}
+	// A long response is checked beside, and refused at the end.
+	long := policy.Encode(policy.KindTeam, "a", &policyv1.Team{Name: "a", Models: []string{strings.Repeat("m", longResponse)}})
+	for version, good := range map[string]bool{long.Version: true, team.Version: false} {
+		s := newStage(nil)
+		if err := s.add(read(t, response(func(r *discoveryv3.DeltaDiscoveryResponse) {
+			r.Resources[0].Version, r.Resources[0].Resource.Value = version, long.Body
+		}))); err != nil {
+			t.Fatal(err)
+		}
+		cut, _, err := s.close(&incoming{revision: "1", resources: []arrived{{}}})
+		if good && (err != nil || cut.Len() != 1) || !good && (err == nil || !strings.Contains(err.Error(), "was changed on the way")) {
+			t.Errorf("a long one, good: %v: %v", good, err)
+		}
 	}
 }
 
@@ -224,7 +240,7 @@ func FuzzStage(f *testing.F) {
 		}
 		s := newStage(nil)
 		if s.add(in) == nil {
-			for i, x := range s.changed {
+			for i, x := range slices.Concat(s.changed...) {
 				if x.Version != policy.NewResource(x.Kind, x.Name, x.Body).Version || x.Name != r.Resources[i].Name {
 					t.Errorf("took %v", x.Ref)
 				}
