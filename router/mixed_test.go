@@ -135,6 +135,7 @@ func (l *lists) step(r *rand.Rand) {
 		l.waiting[i].end(l.pool, r.IntN(2) == 0)
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	default:
+		l.memory.sent = slices.DeleteFunc(l.memory.sent, func(s *sentPrompt) bool { return !s.pending && !l.now.Before(s.until) })
 		l.pick(prompt)
 	}
 }
@@ -272,7 +273,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	for i := range 20 {
+	for i := range 5 {
 		f := p.Announced(a, 0, 1)
 		for k := range 20 {
 			first := uint32(1 + k*1000)
