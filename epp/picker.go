@@ -240,7 +240,7 @@ func (p *Picker) pick(ctx context.Context, now time.Time, endpoint string, q ask
 	case err != nil:
 		return choice, fmt.Errorf("no worker of the endpoint %q is ready", endpoint)
 	}
-	if choice.Announced && q.single {
+	if choice.Announced && q.single && (q.Root == 0 || p.texts.tellsRoots(choice.Addrs[0])) {
 		p.watch(endpoint, &choice, len(q.Text))
 	}
 	return choice, nil

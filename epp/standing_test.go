@@ -203,3 +203,25 @@ func TestTextBeforeAnImageIsExact(t *testing.T) {
 		t.Errorf("%v prompts of token ids are counted", n)
 	}
 }
+
+// TestRootsThatAreNotTold judge nobody: what an engine found of a prompt with a salt, its worker could not announce as such.
+func TestRootsThatAreNotTold(t *testing.T) {
+	const a = "10.0.0.1:1"
+	f := follow(t, a)
+	f.asked(0)
+	f.tell(0, sized(template), snapshot(true, true, pieces(7)...))
+	f.until(a + " indexed")
+	f.announced(3)
+	cached := int64(3 * blockTokens)
+	for range window {
+		req, body := scanned(t, []byte(`{"model":"m","cache_salt":"mine","messages":[{"role":"user","content":"hello"}]}`))
+		c, err := f.Pick(t.Context(), time.Now(), "large", router.Ask{}, req, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Booking.FirstByte()
+		c.Booking.Release()
+		c.Booking.Served(&cached)
+	}
+	f.until(a + " indexed")
+}

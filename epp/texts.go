@@ -43,6 +43,7 @@ type told struct {
 	vote      *shape    // nil: it has told none that is of use
 	blockSize int64     // tokens
 	adapters  []string
+	roots     bool      // it tells what keeps prompts with adapters and salts apart
 	late      time.Time // from when on it is complained of; zero: it was, or need not be
 }
 
@@ -84,6 +85,7 @@ func (t *texts) learn(w fleet.Worker, p *workerv1.Profile) (exact bool) {
 	defer t.mu.Unlock()
 	k := t.of(w)
 	k.vote, k.blockSize, k.adapters = vote, cmp.Or(int64(p.BlockSize), int64(w.BlockSize)), p.Adapters
+	k.roots = p.TellsRoots
 	t.elect(w.Endpoint)
 	switch {
 	case vote == nil:
@@ -223,4 +225,12 @@ func (t *texts) blockSize(addr string) int64 {
 		return k.blockSize
 	}
 	return 0
+}
+
+// tellsRoots says that what a worker announces is of use for prompts with an adapter or a salt.
+func (t *texts) tellsRoots(addr string) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	k := t.workers[addr]
+	return k != nil && k.roots
 }
