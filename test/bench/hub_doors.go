@@ -204,7 +204,7 @@ func (s *doorsSite) ask(ctx context.Context, path, body string) (revision uint64
 		Revision json.RawMessage `json:"revision"`
 		Number   uint64          `json:"number"`
 	}
-	if err := json.Unmarshal(text, &made); err == nil && made.Number == 0 {
+	if err = json.Unmarshal(text, &made); err == nil && made.Number == 0 {
 		err = json.Unmarshal(made.Revision, &made)
 	}
 	return made.Number, err
