@@ -32,6 +32,8 @@ type operation struct {
 	changes func(*work) ([]change, error)
 	// rollbackTo is for the revision's record.
 	rollbackTo uint64
+	// above is what the revision's number must be above; it is made though nothing changes. 0: the next number.
+	above uint64
 }
 
 // change is a Change; one that is exact is taken as it is, with what the hub has written into it earlier.
@@ -158,19 +160,19 @@ func (w *work) run(op operation) (*state, error) {
 		return nil, err
 	}
 	next := w.state
-	if len(planned) == 0 {
+	if len(planned) == 0 && (op.above == 0 || op.above < w.state.head.Number) {
 		w.revision, w.unchanged = w.state.head, true
-	} else if next, err = w.take(planned, op.rollbackTo); err != nil {
+	} else if next, err = w.take(planned, op); err != nil {
 		return nil, err
 	}
 	return next, w.keepAnswer(digest[:])
 }
 
 // take checks the changes as a whole and stores them as a revision.
-func (w *work) take(list []planned, rollbackTo uint64) (*state, error) {
+func (w *work) take(list []planned, op operation) (*state, error) {
 	r := Revision{
-		Number: w.state.head.Number + 1, Message: w.by.Message, Actor: w.by.Actor.Name, Role: w.by.Actor.Role, RequestID: w.by.RequestID,
-		At: w.now, Changes: len(list), RollbackTo: rollbackTo,
+		Number: max(w.state.head.Number, op.above) + 1, Message: w.by.Message, Actor: w.by.Actor.Name, Role: w.by.Actor.Role, RequestID: w.by.RequestID,
+		At: w.now, Changes: len(list), RollbackTo: op.rollbackTo,
 	}
 	all := make([]changed, len(list))
 	for i := range list {

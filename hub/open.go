@@ -140,15 +140,35 @@ func (h *Hub) catchUp(tx *store.Tx) error {
 		return err
 	}
 	st := h.state.Load()
-	if r.Number == st.head.Number {
+	if is := revisionOf(r); is.Number == st.head.Number && is.At.Equal(st.head.At) {
 		return nil
 	}
-	next, err := st.follow(tx, revisionOf(r), h.cfg.Now())
+	var next *state
+	stands, err := stillThere(tx, st.head)
+	switch {
+	case err != nil:
+		return err
+	case stands:
+		next, err = st.follow(tx, revisionOf(r), h.cfg.Now())
+	default:
+		h.cfg.Log.Error("the hub's database is another than before, restored from a copy perhaps; what it has now is in force. See Backup in docs/hub.md",
+			"database", h.store.Where(), "revision", r.Number, "was", st.head.Number)
+		next, err = load(tx, revisionOf(r), h.cfg.Now())
+	}
 	if err != nil {
 		return err
 	}
 	h.publish(next)
 	return nil
+}
+
+// stillThere says whether a revision is in the store as it was: what is newer there was made upon it.
+func stillThere(tx *store.Tx, r Revision) (bool, error) {
+	if r.Number == 0 {
+		return true, nil
+	}
+	had, ok, err := tx.Revision(r.Number)
+	return ok && revisionOf(had).At.Equal(r.At), err
 }
 
 // publish puts a state in force.
