@@ -1,8 +1,6 @@
 package extauthz
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spokegate/spokegate/identity"
@@ -17,21 +15,4 @@ func (s *Server) prefillLeg(choice router.Choice, main identity.Context, now tim
 	}
 	main.Leg, main.Worker = identity.LegPrefill, choice.Prefill
 	return s.Minter.Mint(main, now)
-}
-
-// ranksOf tells which data-parallel rank is to serve at each worker that was named; empty: none has several.
-func ranksOf(c router.Choice) string {
-	var list []string
-	add := func(addr string, rank int) {
-		if rank >= 0 {
-			list = append(list, addr+"="+strconv.Itoa(rank))
-		}
-	}
-	for i, rank := range c.Ranks {
-		add(c.Addrs[i], rank)
-	}
-	if c.Prefill != "" {
-		add(c.Prefill, c.PrefillRank)
-	}
-	return strings.Join(list, ",")
 }

@@ -2,6 +2,8 @@ package router
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router/blocktree"
@@ -40,6 +42,23 @@ type Choice struct {
 	prefill  int         // Prefill, as a place in prefills; -1: none
 }
 
+// RankList tells each worker that is named the rank that is to serve there: "ip:port=rank,ip:port=rank"; empty: none has several.
+func (c *Choice) RankList() string {
+	var list []string
+	add := func(addr string, rank int) {
+		if rank >= 0 {
+			list = append(list, addr+"="+strconv.Itoa(rank))
+		}
+	}
+	for i, rank := range c.Ranks {
+		add(c.Addrs[i], rank)
+	}
+	if c.Prefill != "" {
+		add(c.Prefill, c.PrefillRank)
+	}
+	return strings.Join(list, ",")
+}
+
 // rank fills all, order, Addrs and Ranks, and where the prompt may be computed by another, who that is.
 func (c *Choice) rank(v *view, split bool) error {
 	r, temperature := v.r, v.how.Temperature
@@ -53,10 +72,8 @@ func (c *Choice) rank(v *view, split bool) error {
 	}
 	if split {
 		c.prefills = v.see(cs, r.prefills)[len(cs):]
-		c.prefill = first(c.prefills, temperature, r.cfg)
-	}
-	if c.prefill >= 0 {
-		v.split(cs, c.prefills[c.prefill].cost)
+		v.elsewhere(c.prefills, temperature)
+		v.split(cs, c.prefills)
 	}
 	c.near = cheapest(cs, max(explained, r.cfg.Candidates))
 	at := c.near[0]
@@ -66,12 +83,17 @@ func (c *Choice) rank(v *view, split bool) error {
 	if at < 0 || cs[at].busy != notBusy {
 		return r.busy(cs, v.how, v.share)
 	}
-	c.order = best(cs, c.near, r.cfg.Candidates, at)
+	if v.oneRank {
+		c.order = sameRank(cs, r.cfg.Candidates, at)
+	} else {
+		c.order = best(cs, c.near, r.cfg.Candidates, at)
+	}
 	c.Addrs, c.Ranks = make([]string, len(c.order)), make([]int, len(c.order))
 	for i, k := range c.order {
 		c.Addrs[i], c.Ranks[i] = cs[k].w.addr, cs[k].w.told()
 	}
 	if cs[at].split {
+		c.prefill = v.other(cs[at].w)
 		k := &c.prefills[c.prefill]
 		c.Prefill, c.PrefillRank = k.w.addr, k.w.told()
 	}

@@ -98,6 +98,25 @@ func best(cs []candidate, near []int, n, first int) []int {
 	return order
 }
 
+// sameRank gives first and then, in order, up to n in all of those that have its rank, as places in cs. An address has but one such.
+func sameRank(cs []candidate, n, first int) []int {
+	order := append(make([]int, 0, min(n, len(cs))+1), first)
+	for i := range cs {
+		if i == first || cs[i].w.rank != cs[first].w.rank {
+			continue
+		}
+		at := len(order)
+		for at > 1 && cs[i].compare(&cs[order[at-1]]) < 0 {
+			at--
+		}
+		if at < n {
+			order = slices.Insert(order, at, i)
+			order = order[:min(len(order), n)]
+		}
+	}
+	return order
+}
+
 // cheapest gives the places of the n first of cs, in order.
 func cheapest(cs []candidate, n int) []int {
 	order := make([]int, 0, min(n, len(cs))+1)

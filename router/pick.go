@@ -26,6 +26,9 @@ type Ask struct {
 	Sheddable bool
 	// Split says that the caller can have the prompt computed by another worker than the one that answers: see Choice.Prefill.
 	Split bool
+	// OneRank says that all who are named are told one rank, whichever of them comes to serve: so others than the first, and the one
+	// that computes the prompt, are named only in the rank of the first.
+	OneRank bool
 }
 
 // known says that all of the prompt's text is.
@@ -78,7 +81,7 @@ func (r *Router) choose(now time.Time, ask Ask, book func(c *Choice, s *scratch,
 	r.pace.tick(r.clock)
 	r.index.Overlap(r.clock, &s.prompt, s.heldBy(r.slots))
 	c := Choice{Blocks: blocksOf(ask.size(), how.BlockBytes), PrefillRank: -1, how: how}
-	v := view{r: r, how: how, blocks: c.Blocks, s: s, only: only, share: shareFor(ask.Sheddable)}
+	v := view{r: r, how: how, blocks: c.Blocks, s: s, only: only, oneRank: ask.OneRank, share: shareFor(ask.Sheddable)}
 	if how.AffinityWeight > 0 {
 		v.stays = r.sessions.last(r.clock, ask.Session)
 	}

@@ -22,7 +22,7 @@ import (
 //	announce w=ADDR rank= tier= n= from=   the blocks of text "p" from a number on, n of them, as held in a tier
 //	drop w=ADDR tier= n=           the first n of them are no longer
 //	report w=ADDR rank= running= waiting= used=
-//	pick as=NAME n= text= known session= sheddable split only=   how it was chosen, and what came of it
+//	pick as=NAME n= text= known session= sheddable split onerank only=   how it was chosen, and what came of it
 //	would …                        the same without booking
 //	first as=NAME; serving as=NAME w=ADDR; release as=NAME
 //	wait for=3s
@@ -138,7 +138,7 @@ func (s *scenario) announce(cmd string, arg args) {
 
 func (s *scenario) choice(d *datadriven.TestData, as string, arg args) string {
 	ask := Ask{Prompt: []byte(text(arg.number("n", 0), arg.text("text", "p"))), Session: uint64(arg.number("session", 0)),
-		Sheddable: d.HasArg("sheddable"), Split: d.HasArg("split")}
+		Sheddable: d.HasArg("sheddable"), Split: d.HasArg("split"), OneRank: d.HasArg("onerank")}
 	if d.HasArg("known") {
 		ask.Text = ask.Prompt
 	}

@@ -7,13 +7,17 @@ import (
 
 // view is how one pick sees the workers.
 type view struct {
-	r      *Router
-	how    *policy.Routing
-	blocks int // of the prompt
-	s      *scratch
-	only   *subset
-	share  float64 // of each busy threshold
-	stays  *worker // that served the session last; nil: not known, or of no account
+	r       *Router
+	how     *policy.Routing
+	blocks  int // of the prompt
+	s       *scratch
+	only    *subset
+	share   float64 // of each busy threshold
+	oneRank bool    // all who are named must be of one rank
+	stays   *worker // that served the session last; nil: not known, or of no account
+
+	prefill   int   // who would compute the prompt, as a place among the prefills; -1: nobody
+	prefillOf []int // the same by rank, where all must be of one
 
 	best  blocktree.Held            // the most that one of those seen announced
 	in    [blocktree.Nowhere]uint32 // what was announced last, and what it is worth
@@ -108,18 +112,46 @@ func (v *view) affinity(c *candidate) float64 {
 	return float64(v.how.AffinityWeight * float64(v.blocks))
 }
 
+// elsewhere chooses who would compute the prompt for another. Where both must be of one rank, that is one for each rank, the cheapest.
+func (v *view) elsewhere(prefills []candidate, temperature float64) {
+	if !v.oneRank {
+		v.prefill = first(prefills, temperature, v.r.cfg)
+		return
+	}
+	for i := range prefills {
+		k := &prefills[i]
+		for len(v.prefillOf) <= k.w.rank {
+			v.prefillOf = append(v.prefillOf, -1)
+		}
+		if at := v.prefillOf[k.w.rank]; k.busy == notBusy && (at < 0 || k.compare(&prefills[at]) < 0) {
+			v.prefillOf[k.w.rank] = i
+		}
+	}
+}
+
+// other is who would compute a prompt that w answers, as a place among the prefills; -1: nobody.
+func (v *view) other(w *worker) int {
+	switch {
+	case !v.oneRank:
+		return v.prefill
+	case w.rank < len(v.prefillOf):
+		return v.prefillOf[w.rank]
+	}
+	return -1
+}
+
 // split decides which candidates would have the prompt computed by another worker, at what that costs, and what they cost then:
 // those in the role of decode that lack much of it, in tokens and as a share. A short prompt, or one that is mostly held, is done
 // sooner where it is answered; a worker without a role does all by itself.
-func (v *view) split(cs []candidate, elsewhere float64) {
+func (v *view) split(cs, prefills []candidate) {
 	for i := range cs {
 		c := &cs[i]
-		missing := v.blocks - int(c.held)
-		c.split = c.w.role == RoleDecode &&
+		missing, other := v.blocks-int(c.held), v.other(c.w)
+		c.split = c.w.role == RoleDecode && other >= 0 &&
 			missing*v.how.BlockBytes >= v.how.Split.MinTokens*tokenBytes &&
 			float64(c.held) < float64(v.how.Split.CachedShare*float64(v.blocks))
 		if c.split {
-			c.cost = moved(v.how, elsewhere, missing, c.load) - v.affinity(c)
+			c.cost = moved(v.how, prefills[other].cost, missing, c.load) - v.affinity(c)
 		}
 	}
 }
