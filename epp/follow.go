@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -34,6 +35,7 @@ const (
 type followers struct {
 	all     sync.WaitGroup
 	running map[string]*follower // by the worker's address
+	ending  map[string]*follower // the latest that was told to end: until all that it stored is dropped, its worker may be back
 }
 
 // follower follows one worker.
@@ -56,7 +58,12 @@ func (fs *followers) set(ctx context.Context, p *Picker, workers []fleet.Worker)
 	if p.Blocks == nil {
 		return
 	}
-	next := map[string]*follower{}
+	next, ending := map[string]*follower{}, map[string]*follower{}
+	for addr, f := range fs.ending {
+		if !f.over() {
+			ending[addr] = f
+		}
+	}
 	for _, w := range workers {
 		r := p.router(w.Endpoint)
 		if w.BlocksAddr == "" || r == nil {
@@ -68,16 +75,27 @@ func (fs *followers) set(ctx context.Context, p *Picker, workers []fleet.Worker)
 			delete(fs.running, w.Addr)
 			continue
 		}
-		f := &follower{p: p, worker: w, router: r, after: before, ended: make(chan struct{})}
+		f := &follower{p: p, worker: w, router: r, after: cmp.Or(before, ending[w.Addr]), ended: make(chan struct{})}
 		var own context.Context
 		own, f.cancel = context.WithCancel(ctx)
 		next[w.Addr] = f
 		fs.all.Go(func() { f.run(own) })
 	}
-	for _, f := range fs.running {
+	for addr, f := range fs.running {
 		f.cancel()
+		ending[addr] = f
 	}
-	fs.running = next
+	fs.running, fs.ending = next, ending
+}
+
+// over says that it has had its last word.
+func (f *follower) over() bool {
+	select {
+	case <-f.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 func (fs *followers) stop() {

@@ -2,6 +2,7 @@ package epp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -262,4 +263,34 @@ func TestAnotherSeedBeginsAnew(t *testing.T) {
 	f.held(0, "")
 	f.tell(0, profile(workerv1.Profile_MODE_INDEXED, template), snapshot(true, true, pieces(8)...))
 	f.held(3, a)
+}
+
+// TestAWorkerThatIsBackAtOnce: what its last follower says at the end must not undo what the next one has learned.
+func TestAWorkerThatIsBackAtOnce(t *testing.T) {
+	dials, let := make(chan struct{}, 2), make(chan struct{})
+	p := New(Config{Fleet: fleet.New(), Policy: naming(t, "large"), Registerer: prometheus.NewRegistry(), Blocks: &Blocks{
+		Log: slog.New(slog.DiscardHandler),
+		Dial: func(fleet.Worker) (*grpc.ClientConn, error) {
+			dials <- struct{}{}
+			<-let
+			return nil, errors.New("nobody is there")
+		},
+	}})
+	w := fleet.Worker{Name: "w", Endpoint: "large", Addr: "10.0.0.1:1", BlocksAddr: "10.1.0.1:1"}
+	var fs followers
+	defer fs.stop()
+	fs.set(t.Context(), p, []fleet.Worker{w})
+	<-dials
+	fs.set(t.Context(), p, nil)
+	fs.set(t.Context(), p, nil)
+	fs.set(t.Context(), p, []fleet.Worker{w})
+	select {
+	case <-dials:
+		t.Error("it is followed anew before the last follower is done")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(let)
+	if !t.Failed() {
+		<-dials
+	}
 }
