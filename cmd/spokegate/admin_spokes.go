@@ -78,7 +78,10 @@ func printStatus(out io.Writer, st api.Status, now time.Time) error {
 
 // doorNotes are what a table has no room for.
 func doorNotes(d api.Replica) (list []string) {
-	if d.Reason != "" {
+	if d.Ahead {
+		list = append(list, fmt.Sprintf("holds revision %d, and takes nothing from this hub until numbers are above it, not even a key that is revoked: "+
+			"the hub's database is an old copy. See Restore in docs/hub.md; then start the hub with -continue-above %d", d.Revision, d.Revision))
+	} else if d.Reason != "" {
 		list = append(list, fmt.Sprintf("refuses revision %d: %s", d.Refused, d.Reason))
 	}
 	if d.FromDisk {
@@ -104,6 +107,8 @@ func doorRow(latest uint64, d api.Replica, now time.Time) []string {
 	switch {
 	case !d.Connected:
 		state = "away for " + elapsed(now, d.Since)
+	case d.Ahead:
+		state = "AHEAD"
 	case d.Refused > 0:
 		state = "refuses " + strconv.FormatUint(d.Refused, 10)
 	case d.Revision < latest:

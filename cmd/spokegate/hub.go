@@ -35,6 +35,7 @@ type hubRoleFlags struct {
 	ops                      string
 	importFile, importSpoke  string
 	admin                    string
+	above                    uint64
 	level                    slog.Level
 }
 
@@ -57,6 +58,7 @@ func (h *hubRoleFlags) register(f *flag.FlagSet) {
 	f.StringVar(&h.importFile, "import", "", "policy `file` for the first revision; where there is one already it is not looked at")
 	f.StringVar(&h.importSpoke, "import-spoke", "local", "the `spoke` that the endpoints of -import run in")
 	f.StringVar(&h.admin, "new-admin", "", "make one more admin token with this `name`, and write it into DIR/NAME.token: for who has lost theirs")
+	f.Uint64Var(&h.above, "continue-above", 0, "give revisions numbers above this `one`, where they are not already: after the database was restored from an old copy, and doors hold later revisions")
 	levelFlag(f, &h.level)
 }
 
@@ -193,6 +195,8 @@ func hubReport(ctx context.Context, h *hub.Hub, p *push.Server) (r report) {
 	}
 	for _, d := range p.Holders() {
 		switch {
+		case d.Ahead():
+			r.note("door %s/%s: %s", d.Spoke, d.Door, ahead(&d))
 		case !d.Connected:
 			r.note("door %s/%s: away for %v", d.Spoke, d.Door, time.Since(d.Since).Round(time.Second))
 		case d.Nack != "":

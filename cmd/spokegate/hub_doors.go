@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"time"
@@ -29,7 +31,9 @@ type kept struct {
 // intake makes spokes known that have joined by themselves, and keeps what they report of their GPUs.
 func intake(ctx context.Context, h *hub.Hub, p *push.Server, log *slog.Logger) error {
 	last, said := map[string]kept{}, ""
+	told := map[string]uint64{} // of doors that are ahead: what they hold
 	for pause(ctx, intakeEvery) {
+		tellAhead(p.Holders(), told, log)
 		for _, d := range speakers(p.Holders()) {
 			err := h.RegisterSpoke(ctx, d.Spoke, d.Report.GetLabels())
 			is := kept{hub.SpokeReport{GPUs: gpusOf(d.Report), Version: d.Report.GetVersion()}, d.ReportedAt}
@@ -46,6 +50,26 @@ func intake(ctx context.Context, h *hub.Hub, p *push.Server, log *slog.Logger) e
 		}
 	}
 	return nil
+}
+
+// tellAhead logs once of each door that it holds a later revision than the hub has.
+func tellAhead(doors []push.Holder, told map[string]uint64, log *slog.Logger) {
+	for _, d := range doors {
+		door := d.Spoke + "/" + d.Door
+		switch {
+		case !d.Ahead():
+			delete(told, door)
+		case told[door] != d.Says:
+			told[door] = d.Says
+			log.Error("a door "+ahead(&d), "door", door, "holds", d.Says, "offered", d.NackRevision)
+		}
+	}
+}
+
+// ahead says what it means that a door holds a later revision.
+func ahead(d *push.Holder) string {
+	return fmt.Sprintf("holds revision %d and takes nothing from here, not even a key that is revoked, while the latest here is %d: "+
+		"this hub's database is an old copy. See Restore in docs/hub.md, and -continue-above", d.Says, d.NackRevision)
 }
 
 // speakers are one door of each spoke: the first that is connected and says something of its GPUs, else the first.
@@ -73,7 +97,7 @@ func gpusOf(r *hubv1.Report) (list []hub.GPU) {
 func replicas(holders []push.Holder) []api.Replica {
 	list := make([]api.Replica, 0, len(holders))
 	for _, d := range holders {
-		r := api.Replica{Spoke: d.Spoke, Door: d.Door, Connected: d.Connected, Since: d.Since.UTC(), Revision: d.Revision,
+		r := api.Replica{Spoke: d.Spoke, Door: d.Door, Connected: d.Connected, Since: d.Since.UTC(), Revision: cmp.Or(d.Revision, d.Says), Ahead: d.Ahead(),
 			HeldSince: unlessZero(d.HeldSince), Refused: d.NackRevision, Reason: d.Nack, Reported: unlessZero(d.ReportedAt)}
 		reported(&r, d.Report)
 		list = append(list, r)

@@ -33,6 +33,13 @@ func (h *hubRoleFlags) prepare(ctx context.Context, of *hub.Hub, log *slog.Logge
 			return err
 		}
 	}
+	if h.above > 0 {
+		r, err := of.ContinueAbove(ctx, itself, h.above)
+		if err != nil {
+			return fmt.Errorf("-continue-above: %w", err)
+		}
+		log.Info("revisions are numbered above what was said", "above", h.above, "revision", r.Number)
+	}
 	switch head := of.Head(); {
 	case h.importFile == "":
 		return nil

@@ -189,6 +189,7 @@ type Replica struct {
 	HeldSince    *time.Time `json:"held_since,omitempty" doc:"Since when the hub knows that."`
 	Refused      uint64     `json:"refused,omitempty" doc:"The revision that it has refused. It acts on the one before."`
 	Reason       string     `json:"reason,omitempty" doc:"Why it has refused it."`
+	Ahead        bool       `json:"ahead" doc:"It has, because it holds a later one: the hub's database is an old copy."`
 	Reported     *time.Time `json:"reported,omitempty" doc:"When it sent the report that the rest is from; absent: none yet."`
 	FromDisk     bool       `json:"from_disk" doc:"It has started from its disk, and has not heard of the hub since."`
 	Version      string     `json:"version,omitempty" doc:"Of its program."`

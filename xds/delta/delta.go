@@ -73,6 +73,13 @@ func Version(c *policy.Cut) string {
 	return strconv.FormatUint(c.Revision().GetNumber(), 10) + "/" + hex.EncodeToString(c.Digest())
 }
 
+// NumberOf is the number in a Version; 0: none.
+func NumberOf(version string) uint64 {
+	number, _, _ := strings.Cut(version, "/")
+	n, _ := strconv.ParseUint(number, 10, 63)
+	return n
+}
+
 // DigestOf is the digest in a Version, in hex.
 func DigestOf(version string) string {
 	_, digest, _ := strings.Cut(version, "/")

@@ -47,8 +47,9 @@ func TestReplicasAreHolders(t *testing.T) {
 	if h := r.until("s/two", "refused"); h.Revision != 0 || h.Nack != "not here" {
 		t.Errorf("%+v", h)
 	}
-	text := `# HELP spokegate_push_doors Doors known since the hub started, by how they stand: current, behind (a revision is on its way), refused (the latest was), away.
+	text := `# HELP spokegate_push_doors Doors known since the hub started, by how they stand: current, behind (a revision is on its way), refused (the latest was), ahead (it was, because the door holds a later one), away.
 # TYPE spokegate_push_doors gauge
+spokegate_push_doors{state="ahead"} 0
 spokegate_push_doors{state="away"} 0
 spokegate_push_doors{state="behind"} 0
 spokegate_push_doors{state="current"} 1

@@ -207,3 +207,27 @@ func TestAckedRefusedAndBack(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 }
+
+// TestDoorIsAhead of a hub whose database was restored: that is told apart from a revision that is bad, until numbers are above.
+func TestDoorIsAhead(t *testing.T) {
+	for _, has := range []uint64{40, 1} { // a later one; another of the same number
+		t.Run(fmt.Sprint(has), func(t *testing.T) {
+			r := newRig(t, nil)
+			r.teams("a")
+			held := (&policy.Cut{}).Next(&policyv1.Revision{Number: has}, []policy.Resource{pushtest.Team("b", 1)}, nil)
+			c := r.dial("s/d")
+			c.subscribe(policy.KindTeam, nil)
+			c.subscribe(delta.KindRevision, map[string]string{delta.RevisionName: delta.Version(held)})
+			_, end := c.whole()
+			c.nack(end, "not newer")
+			if h := r.until("s/d", "ahead"); h.Says != has || h.NackRevision != 1 || h.Nack != "not newer" {
+				t.Errorf("%+v", h)
+			}
+			r.Publish(r.Cut("s").Next(&policyv1.Revision{Number: has + 1}, nil, nil), nil)
+			c.gets(fmt.Sprintf("%d: Team a", has+1))
+			if h := r.until("s/d", "current"); h.Says != has+1 || h.Revision != has+1 {
+				t.Errorf("%+v", h)
+			}
+		})
+	}
+}

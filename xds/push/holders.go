@@ -25,6 +25,8 @@ type Holder struct {
 	Revision  uint64
 	Digest    string // in hex
 	HeldSince time.Time
+	// Says is the revision that it said it has, when it connected, or has put in force since; 0: none.
+	Says uint64
 	// InFlight is the revision that was sent to it and that it has not answered; 0: none.
 	InFlight uint64
 	// Nack is why it refused the revision NackRevision; "": it has accepted one since.
@@ -111,6 +113,13 @@ func (l *holders) leave(st *stream, now time.Time) {
 	}
 }
 
+// says notes which revision a door has by its own word.
+func (l *holders) says(st *stream, number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st.holder.Says = number
+}
+
 func (l *holders) sent(st *stream, c *policy.Cut) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,6 +133,7 @@ func (l *holders) acked(st *stream, c *policy.Cut, digest string, now time.Time)
 	if h.Revision != c.Revision().GetNumber() || h.Digest != digest {
 		h.Revision, h.Digest, h.HeldSince = c.Revision().GetNumber(), digest, now
 	}
+	h.Says = h.Revision
 	h.InFlight, h.Nack, h.NackRevision, h.NackAt, h.refused = 0, "", 0, time.Time{}, ""
 }
 

@@ -42,14 +42,14 @@ func newMetrics(r prometheus.Registerer, s *Server) *metrics {
 type doors struct{ *Server }
 
 var doorsDesc = prometheus.NewDesc("spokegate_push_doors",
-	"Doors known since the hub started, by how they stand: current, behind (a revision is on its way), refused (the latest was), away.", []string{"state"}, nil)
+	"Doors known since the hub started, by how they stand: current, behind (a revision is on its way), refused (the latest was), ahead (it was, because the door holds a later one), away.", []string{"state"}, nil)
 
 // Describe implements prometheus.Collector.
 func (d doors) Describe(out chan<- *prometheus.Desc) { out <- doorsDesc }
 
 // Collect implements prometheus.Collector.
 func (d doors) Collect(out chan<- prometheus.Metric) {
-	count := map[string]int{"current": 0, "behind": 0, "refused": 0, "away": 0}
+	count := map[string]int{"current": 0, "behind": 0, "refused": 0, "ahead": 0, "away": 0}
 	for _, h := range d.Holders() {
 		count[h.State()]++
 	}
@@ -58,11 +58,18 @@ func (d doors) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// State is how a door stands, in a word: current, behind, refused or away.
+// Ahead says that the door has refused a revision while it holds a later one, or another of the same number: what the hub knows is
+// older than what it has told, as after its database was restored from a copy. Such a door takes nothing until numbers are above
+// its own.
+func (h *Holder) Ahead() bool { return h.Nack != "" && h.Says >= h.NackRevision }
+
+// State is how a door stands, in a word: current, behind, refused, ahead or away.
 func (h *Holder) State() string {
 	switch {
 	case !h.Connected:
 		return "away"
+	case h.Ahead():
+		return "ahead"
 	case h.Nack != "":
 		return "refused"
 	case h.InFlight != 0 || h.Revision == 0:

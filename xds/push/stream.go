@@ -180,6 +180,9 @@ func (st *stream) subscribe(i int, r *discoveryv3.DeltaDiscoveryRequest) error {
 	}
 	if all && !sub.on {
 		*sub = subscription{seen: true, on: true, says: r.GetInitialResourceVersions()}
+		if i == closing {
+			st.server.holders.says(st, delta.NumberOf(sub.says[delta.RevisionName]))
+		}
 	}
 	return nil
 }
