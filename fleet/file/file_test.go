@@ -60,7 +60,7 @@ func TestMistakes(t *testing.T) {
 		"workers:\n- {name: a, address: 10.0.0.1:80, metrics: metrics}":                                                                `workers[0]: metrics "metrics": want a path, as /metrics`,
 		`workers: [{name: a, address: "10.0.0.1:80", kv_events: "ipc:///tmp/x"}]`:                                                      `workers[0]: kv_events "ipc:///tmp/x": want tcp://HOST:PORT`,
 		`workers: [{name: a, address: "10.0.0.1:80", kv_replay: "tcp://*:5558"}]`:                                                      "workers[0]: kv_replay goes with kv_events",
-		`{"workers":[{"name":"a","address":"10.0.0.1:80"},{"name":"a","address":"10.0.0.2:80"},{"name":"b","address":"10.0.0.1:80"}]}`: "workers[1]: name a: taken by a worker that is alive\nworkers[2]: address 10.0.0.1:80 of a: taken",
+		`{"workers":[{"name":"a","address":"10.0.0.1:80"},{"name":"a","address":"10.0.0.2:80"},{"name":"b","address":"10.0.0.1:80"}]}`: "workers[1]: name a: twice in this file\nworkers[2]: address 10.0.0.1:80 of a: twice in this file",
 	} {
 		if _, err := Parse([]byte(text), "large"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
@@ -172,7 +172,7 @@ func TestTheFleetIsAsTheFileSays(t *testing.T) {
 	f.put(entry("a", 3), entry("c", 1)) // they change places
 	f.until("a@10.0.0.3:80 c@10.0.0.1:80", "")
 	f.put(entry("a", 3), entry("c", 3))
-	f.until("a@10.0.0.3:80 c@10.0.0.1:80", "workers[1]: address 10.0.0.3:80 of a: taken")
+	f.until("a@10.0.0.3:80 c@10.0.0.1:80", "workers[1]: address 10.0.0.3:80 of a: twice in this file")
 	if err := os.Remove(f.Path); err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,9 @@ func Parse(data []byte, endpoint string) ([]Listed, error) {
 		if err == nil {
 			_, err = trial.Join(t.Worker)
 		}
+		if errors.Is(err, fleet.ErrDuplicate) {
+			err = errors.New(strings.TrimSuffix(err.Error(), fleet.ErrDuplicate.Error()) + "twice in this file")
+		}
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("workers[%d]: %w", i, err))
 		}
