@@ -100,7 +100,7 @@ func (f *feed) session(ctx context.Context, conn net.Conn) error {
 	if err := f.catchUp(ctx); err != nil {
 		return err
 	}
-	f.log.Info("KV events are followed", "endpoint", f.events, "replay", f.replay.network != "", "last", f.last, "known", f.known)
+	f.log.Info("KV events are followed", "from", f.events.String(), "replay", f.replay.network != "", "last", f.last, "known", f.known)
 	if f.badUntil.IsZero() {
 		f.standing("")
 	}

@@ -90,7 +90,7 @@ func (s *Source) plan() error {
 			}
 		}
 		if !f.events.isPrivate() {
-			f.log.Warn("KV events hold prompts, and come over the network in the clear", "endpoint", f.events)
+			f.log.Warn("KV events hold prompts, and come over the network in the clear", "from", f.events.String())
 		}
 		f.standing = func(reason string) { s.stand(i, reason) }
 		s.feeds = append(s.feeds, f)
