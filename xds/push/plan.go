@@ -76,3 +76,8 @@ func resume(kind string, has map[string]string, to *policy.Cut) ([]*delta.Page, 
 	}
 	return delta.Pages(kind, to.Revision().GetNumber(), changed, gone)
 }
+
+// same says whether two cuts are one revision with one content.
+func same(a, b *policy.Cut) bool {
+	return a == b || a.Same(b) && a.Revision().GetNumber() == b.Revision().GetNumber()
+}

@@ -269,11 +269,6 @@ func (st *stream) has(c *policy.Cut) bool {
 	return true
 }
 
-// same says whether two cuts are one revision with one content.
-func same(a, b *policy.Cut) bool {
-	return a == b || a.Same(b) && a.Revision().GetNumber() == b.Revision().GetNumber()
-}
-
 // believe spares a door that says it has this very content the comparison of all versions, at the beginning of a stream.
 func (st *stream) believe(to *policy.Cut) {
 	digest := delta.DigestOf(st.kinds[closing].says[delta.RevisionName])
