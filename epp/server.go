@@ -1,8 +1,10 @@
 package epp
 
 import (
+	"context"
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/openai"
 )
 
 // Flights takes a booking along with the flight of an admission, so that it ends when the flight does.
@@ -42,7 +45,9 @@ type Server struct {
 	Sheddable []string
 	Now       func() time.Time
 
-	held atomic.Int64
+	held    atomic.Int64
+	unfolds sync.Once
+	decoder *openai.Decoder // see unfold
 }
 
 // Process serves one request. A booking that no flight took ends with it.
@@ -67,6 +72,13 @@ func (s *Server) Process(rpc extprocv3.ExternalProcessor_ProcessServer) error {
 		}
 		st.sent()
 	}
+}
+
+// unfold takes the content-encoding off a body: what a small one unfolds to is no part of held, so few large ones are in memory
+// at one time. done must be called when the body is used no more.
+func (s *Server) unfold(ctx context.Context, encoding string, body []byte) (plain []byte, done func(), err *openai.Error) {
+	s.unfolds.Do(func() { s.decoder = openai.NewDecoder(s.BodyLimit) })
+	return s.decoder.Decode(ctx, encoding, body)
 }
 
 // hold asks for room for more bytes of bodies.

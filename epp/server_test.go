@@ -1,11 +1,14 @@
 package epp
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -166,5 +169,34 @@ func TestServedMovesTheBooking(t *testing.T) {
 	say(st, respBody(nil, true))
 	if n := load(p); n != 0 {
 		t.Errorf("%d booked after the end of the answer", n)
+	}
+}
+
+// TestBodiesThatUnfoldToMuchWait: a few kilobytes may be 32 MB, and hundreds of them at one time all memory. Whoever leaves
+// meanwhile is picked for as if nobody could read it.
+func TestBodiesThatUnfoldToMuchWait(t *testing.T) {
+	_, plain := chat(t, strings.Repeat("hello ", 1<<18))
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write(plain)
+	_ = w.Close()
+	p, _ := pool(t)
+	s := server(p)
+	s.BodyLimit = 32 << 20
+	ask := func(ctx context.Context) ask {
+		st := stream{server: s, traced: ctx, headers: map[string]string{":path": "/v1/chat/completions", "content-encoding": "gzip"}, body: zipped.Bytes()}
+		return st.ask(new(rendered))
+	}
+	here, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 10 { // each gives its place back
+		if got := ask(here); len(got.Prompt) < len(plain)/2 {
+			t.Fatalf("a prompt of %d bytes", len(got.Prompt))
+		}
+	}
+	left, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := ask(left); !bytes.Equal(got.Prompt, zipped.Bytes()) {
+		t.Errorf("a prompt of %d bytes", len(got.Prompt))
 	}
 }

@@ -71,7 +71,8 @@ func (st *stream) take(req *extprocv3.ProcessingRequest) []*extprocv3.Processing
 // keptHeaders are those of a request that matter here.
 var keptHeaders = map[string]bool{
 	":path": true, "content-encoding": true, envoy.RequestIDHeader: true, envoy.EndpointHeader: true,
-	sessionHeader: true, objectiveHeader: true, objectiveHeaderAlias: true, targetHeaders[0]: true, targetHeaders[1]: true,
+	sessionHeader: true, objectiveHeader: true, objectiveHeaderAlias: true,
+	rankHeader: true, prefillerHeader: true, sidecarHeader: true,
 }
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) []*extprocv3.ProcessingResponse {
@@ -91,7 +92,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, md *corev3.Metadata) 
 	case h.GetEndOfStream() || st.manner.requests == unseen:
 		return st.pick(func(c chosen) []*extprocv3.ProcessingResponse { return one(c.onHeaders()) })
 	case st.manner.requests == atOnce:
-		return one(passRequestHeaders())
+		return one(st.unforged())
 	}
 	return nil
 }
@@ -169,7 +170,8 @@ func (st *stream) pick(with func(chosen) []*extprocv3.ProcessingResponse) []*ext
 	if f == nil || !f.Book(st.headers[envoy.RequestIDHeader], choice.Booking) {
 		st.booking = choice.Booking
 	}
-	return with(chosen{addrs: choice.Addrs, retries: f != nil, forged: st.forged()})
+	told := st.told(&choice)
+	return with(chosen{addrs: choice.Addrs, retries: f != nil, told: told, forged: st.forged(told)})
 }
 
 // refusal is 429 for what is shed because all are busy, 503 for all else.
@@ -193,7 +195,8 @@ func (st *stream) endpoint() string {
 
 // ask is what the prefix is searched by: the rendered prompt, or the body as it is where it is none of ours.
 func (st *stream) ask(b *rendered) ask {
-	body, err := openai.DecodeBody(st.headers["content-encoding"], st.body, st.server.BodyLimit)
+	body, done, err := st.server.unfold(st.traced, st.headers["content-encoding"], st.body)
+	defer done()
 	if err != nil {
 		return ask{Ask: router.Ask{Prompt: st.body}}
 	}
@@ -201,7 +204,9 @@ func (st *stream) ask(b *rendered) ask {
 	if err != nil {
 		return ask{Ask: router.Ask{Prompt: st.body}}
 	}
-	return st.server.Picker.ask(st.traced, b, st.endpoint(), req, body)
+	q := st.server.Picker.ask(st.traced, b, st.endpoint(), req, body)
+	q.Split = st.splits(req, body)
+	return q
 }
 
 // sent drops what was held for answers that are out.
