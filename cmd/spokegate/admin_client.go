@@ -151,6 +151,9 @@ func (c *hubClient) send(ctx context.Context, method, path, kind string, sent []
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	res, err := c.http.Do(req)
+	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+		return nil, fmt.Errorf("the certificate at %s is of an authority that this machine does not know: name its file with -hub-ca or $SPOKEGATE_HUB_CA: %w", c.base, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("no hub answers at %s; is it running, and is -hub right? %w", c.base, err)
 	}

@@ -77,7 +77,7 @@ func rotateKey(ctx context.Context, args []string) error {
 	var overlap time.Duration
 	c, given, err := hubCommand("key rotate", args, func(f *flag.FlagSet) {
 		f.StringVar(&in.NewID, "new-id", "", "the new key's `id` (default: the old one's with .2, .3 and so on)")
-		f.DurationVar(&overlap, "overlap", 0, "for how long the old key works on; 0: it stops at once")
+		f.DurationVar(&overlap, "overlap", 0, "for how long the old key works on, such as 24h; without it, it stops at once")
 		messageFlag(f, &in.Message)
 	}, "ID")
 	if err != nil {

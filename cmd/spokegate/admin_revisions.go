@@ -41,9 +41,17 @@ func listRevisions(ctx context.Context, args []string) error {
 	}
 	var rows [][]string
 	for _, r := range list.Items {
-		rows = append(rows, []string{strconv.FormatUint(r.Number, 10), day(r.At), r.Actor, strconv.Itoa(r.Changes), r.Digest[:min(12, len(r.Digest))], r.Message})
+		rows = append(rows, []string{strconv.FormatUint(r.Number, 10), day(r.At), r.Actor, strconv.Itoa(r.Changes), r.Digest[:min(12, len(r.Digest))], reason(r)})
 	}
 	return table(os.Stdout, "REVISION MADE BY CHANGES DIGEST MESSAGE", rows)
+}
+
+// reason is why a revision was made, on one line.
+func reason(r api.Revision) string {
+	if r.RollbackTo == 0 {
+		return r.Message
+	}
+	return strings.TrimSuffix(fmt.Sprintf("restores revision %d: %s", r.RollbackTo, r.Message), ": ")
 }
 
 // revisionNumber reads one from the command line.

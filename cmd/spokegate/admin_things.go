@@ -164,7 +164,7 @@ func (n noun) apply(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	bodies, err := readBodies(file)
+	bodies, err := readBodies(n.word+" apply", file)
 	if err != nil {
 		return err
 	}
@@ -197,9 +197,9 @@ func (c *hubClient) saidRevision(r api.Revision) error {
 }
 
 // readBodies reads things in YAML, of which JSON is a part.
-func readBodies(file string) (list []json.RawMessage, err error) {
+func readBodies(command, file string) (list []json.RawMessage, err error) {
 	if file == "" {
-		return nil, misused("apply", "-f is missing: the file with what to apply, or - for standard input")
+		return nil, misused(command, "-f is missing: the file with what to apply, or - for standard input")
 	}
 	data, err := readFile(file)
 	if err != nil {

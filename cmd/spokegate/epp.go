@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spokegate/spokegate/policy"
@@ -83,10 +84,12 @@ func (e *eppFlags) complete() error {
 
 // runEPP runs a picker for gateways that speak the Endpoint Picker Protocol, without a door.
 func runEPP(ctx context.Context, args []string) error {
-	if len(args) > 0 {
-		if command, ok := eppCommands[args[0]]; ok {
-			return command(ctx, args[1:])
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		command, rest, err := pickSub("epp", args, eppCommands)
+		if err != nil {
+			return err
 		}
+		return command(ctx, rest)
 	}
 	var e eppFlags
 	f := flag.NewFlagSet("epp", flag.ContinueOnError)

@@ -88,6 +88,10 @@ func postBody(ctx context.Context, page string, body io.Reader) ([]byte, error) 
 }
 
 func (e explanation) print(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "model %s, endpoint %s; the prompt's text: %s\n%s", e.Model, e.Endpoint, e.Text, e.Explain)
+	text := e.Text
+	if text == "unknown" {
+		text = "not rendered, for no worker announces what it holds"
+	}
+	_, err := fmt.Fprintf(out, "model %s, endpoint %s; the prompt's text: %s\n%s", e.Model, e.Endpoint, text, e.Explain)
 	return err
 }

@@ -96,9 +96,12 @@ func (p pickerPages) explain(w http.ResponseWriter, r *http.Request) {
 	e := explanation{Model: req.Model, Endpoint: endpoint, Workers: []string{}}
 	choice, text, err := p.picker.Would(r.Context(), time.Now(), e.Endpoint, hints, req, body)
 	e.Text, e.Explain = text, choice.Explain()
-	if err != nil {
+	switch {
+	case errors.Is(err, router.ErrNoWorker):
+		e.Refused = "none is ready"
+	case err != nil:
 		e.Refused = err.Error()
-	} else {
+	default:
 		e.Workers = choice.Addrs
 	}
 	answerJSON(w, e)

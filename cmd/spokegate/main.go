@@ -23,7 +23,7 @@ const usageText = `spokegate: the door before your GPUs
   spokegate worker        a shim before one engine; worker drain ends one without losing a request
   spokegate sim           the simulated engine
   spokegate hub           the control plane: what the policy consists of, its revisions, who holds which
-  spokegate policy        check a policy file, print its JSON schema, revoke a key on this spoke
+  spokegate policy        check a policy file, print its JSON schema, revoke a key on one door
   spokegate key           make a key; at a hub: create, list, show, rotate, revoke and delete them
   spokegate team|model|endpoint|issuer|spoke|limit|revision|token
                           ask the hub, and change what it has
@@ -111,6 +111,9 @@ func explained(f *flag.FlagSet, synopsis string, err error) error {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Println(synopsis)
+		if text := aboutCommand(f.Name()); text != "" {
+			fmt.Printf("It %s.\n", text)
+		}
 		f.SetOutput(os.Stdout)
 		f.PrintDefaults()
 		return err
@@ -124,17 +127,21 @@ func explained(f *flag.FlagSet, synopsis string, err error) error {
 // pickSub takes a subcommand off args.
 func pickSub(name string, args []string, subs map[string]role) (role, []string, error) {
 	list := slices.Sorted(maps.Keys(subs))
-	synopsis := fmt.Sprintf("usage: spokegate %s %s\nspokegate %[1]s %[3]s -h tells its flags.\n", name, strings.Join(list, "|"), list[0])
+	synopsis := fmt.Sprintf("usage: spokegate %s %s\n", name, strings.Join(list, "|"))
 	if len(args) > 0 {
 		if r, ok := subs[args[0]]; ok {
 			return r, args[1:], nil
 		}
 		if slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
 			fmt.Print(synopsis)
+			for _, sub := range list {
+				fmt.Printf("  %-10s  %s\n", sub, aboutCommand(name+" "+sub))
+			}
+			fmt.Printf("spokegate %s COMMAND -h tells its flags.\n", name)
 			return nil, nil, flag.ErrHelp
 		}
 		fmt.Fprintf(os.Stderr, "spokegate %s: there is no command %q\n", name, args[0])
 	}
-	fmt.Fprint(os.Stderr, synopsis)
+	fmt.Fprintf(os.Stderr, "%sspokegate %s -h tells what each does.\n", synopsis, name)
 	return nil, nil, errUsage
 }
