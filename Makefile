@@ -68,7 +68,7 @@ lint: $(STATICCHECK)
 unit: redis kafka postgres envoy ## The packages by themselves, without the race detector.
 	@go test $$(go list ./... | grep -v /test$$)
 
-race: redis kafka postgres envoy
+race: build redis kafka postgres envoy
 	$(call say,unit tests with the race detector)
 	@go test -race $$(go list ./... | grep -v /test$$)
 
