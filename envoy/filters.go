@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"strings"
 	"time"
 
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
@@ -80,7 +81,7 @@ func (d Door) meter() *hcmv3.HttpFilter {
 	})
 }
 
-// picker speaks the Endpoint Picker Protocol. It may not touch what the door wrote, and cannot move a request to another
+// picker speaks the Endpoint Picker Protocol. It may not touch what the door wrote, but for RanksHeader, which is its own, and cannot move a request to another
 // endpoint. In this mode no timeout applies: the pings on its connection cut off one that hangs.
 //
 // It is not asked about responses, as other gateways do: every refusal would wait for it, and what Envoy refuses before it
@@ -102,7 +103,7 @@ func (d Door) picker() *hcmv3.HttpFilter {
 		},
 		MutationRules: &mutationv3.HeaderMutationRules{
 			AllowEnvoy:         yes(), // for MaxRetriesHeader
-			DisallowExpression: &matcherv3.RegexMatcher{Regex: "x-spokegate-.*|" + RequestIDHeader},
+			DisallowExpression: &matcherv3.RegexMatcher{Regex: ownPrefix + allBut(strings.TrimPrefix(RanksHeader, ownPrefix)) + "|" + RequestIDHeader},
 		},
 	})
 }

@@ -126,13 +126,13 @@ func (r *rig) headers(t *testing.T) {
 	a := r.post(t, r.list("a"), RequestIDHeader, "mine", ContextHeader, "forged", EndpointHeader, "forged", "x-spokegate-team", "root",
 		DestinationKey, r.list("b"), DestinationKey+"-subset", "x", "x-gateway-inference-objective", "x", "x-envoy-max-retries", "9",
 		"x-envoy-upstream-rq-timeout-ms", "1", ExplainHeader, "please", ClientRequestIDHeader, "forged", "x-spokegate-explained", "x",
-		"cookie", "c=1", "x-api-key", "k", "accept-encoding", "gzip", "x-llm-d-x", "1", "x-data-parallel-host-port", "x", "x-prefiller-host-port", "x")
+		"cookie", "c=1", RanksHeader, "x", RanksHeader+"2", "x", "x-api-key", "k", "accept-encoding", "gzip", "x-llm-d-x", "1", "x-data-parallel-host-port", "x", "x-prefiller-host-port", "x")
 	a.served(t, "a")
-	stripped := []string{"x-spokegate-team", "x-spokegate-explained", DestinationKey + "-subset", "x-gateway-inference-objective",
+	stripped := []string{RanksHeader + "2", "x-spokegate-team", "x-spokegate-explained", DestinationKey + "-subset", "x-gateway-inference-objective",
 		"x-envoy-max-retries", "x-envoy-upstream-rq-timeout-ms", "x-llm-d-x", "x-data-parallel-host-port", "x-prefiller-host-port"}
 
 	check := r.services.authz.checks.await(t, a.id, some[check])[0].headers
-	absent(t, "ext_authz", check, append(stripped, ContextHeader, EndpointHeader, DestinationKey)...)
+	absent(t, "ext_authz", check, append(stripped, RanksHeader, ContextHeader, EndpointHeader, DestinationKey)...)
 	carries(t, "ext_authz", check, ClientRequestIDHeader, "mine", RequestIDHeader, a.id, ExplainHeader, "please",
 		"authorization", "Bearer good", "x-api-key", "k", "cookie", "c=1")
 
@@ -144,6 +144,9 @@ func (r *rig) headers(t *testing.T) {
 	absent(t, "worker", worker, canonical(append(stripped, EndpointHeader, ExplainHeader, ClientRequestIDHeader, DestinationKey,
 		"authorization", "x-api-key", "cookie", "accept-encoding")...)...)
 	carries(t, "worker", worker, canonical(ContextHeader, "signed", RequestIDHeader, a.id, AttemptHeader, "1")...)
+	if ranks := got[0].Header.Get(RanksHeader); (ranks == "told by the picker") != (r.door.PickerSocket != "") || r.door.PickerSocket == "" && ranks != "" {
+		t.Errorf("the worker is told the ranks %q", ranks)
+	}
 
 	m := r.services.meter.ended.await(t, a.id, some[metered])[0]
 	if diff := cmp.Diff(map[string]string{":status": "200", "content-type": "text/plain; charset=utf-8"}, m.response); diff != "" {

@@ -13,8 +13,8 @@ const (
 	// PrefillContextHeader carries the context for the prefill leg, which names the worker that computes the prompt for the one that
 	// answers. Written by ext_authz, where there is such a leg.
 	PrefillContextHeader = "x-spokegate-prefill-context"
-	// RanksHeader tells workers which of their data-parallel ranks is to serve: "ip:port=rank,ip:port=rank". Written by ext_authz,
-	// where one that it names has several.
+	// RanksHeader tells workers which of their data-parallel ranks is to serve: "ip:port=rank,ip:port=rank". Written by who
+	// names the workers, ext_authz or a picker, where one of them has several.
 	RanksHeader = "x-spokegate-ranks"
 	// EndpointHeader carries ClusterName(endpoint). Written by ext_authz; the route follows it. It does not go upstream.
 	EndpointHeader = "x-spokegate-endpoint"
@@ -110,10 +110,13 @@ const (
 	routeName    = "door"
 )
 
+// ownPrefix is that of our own headers.
+const ownPrefix = "x-spokegate-"
+
 // Header prefixes that only the door writes. ExplainHeader is the exception; so are x-request-id, whose client value is kept
 // aside, and x-envoy-*, which Envoy writes anew.
 var ownedPrefixes = []string{
-	"x-spokegate-", "x-gateway-destination-endpoint", "x-gateway-inference-", "x-llm-d-", "x-data-parallel-", "x-prefiller-",
+	ownPrefix, "x-gateway-destination-endpoint", "x-gateway-inference-", "x-llm-d-", "x-data-parallel-", "x-prefiller-",
 	"x-envoy-",
 }
 

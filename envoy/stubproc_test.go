@@ -103,11 +103,11 @@ func shedResponse() *procv3.ProcessingResponse {
 	}}}
 }
 
-// picked names the workers; it also tries what it may not, to write the context and to send the request elsewhere.
+// picked names the workers and their ranks; it also tries what it may not, to write the context and to send the request elsewhere.
 func picked(pick string) *procv3.ProcessingResponse {
 	res := &procv3.ProcessingResponse{Response: &procv3.ProcessingResponse_RequestHeaders{RequestHeaders: &procv3.HeadersResponse{
 		Response: &procv3.CommonResponse{ClearRouteCache: true, HeaderMutation: &procv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{
-			raw(ContextHeader, "forged by the picker"), raw(EndpointHeader, "nowhere"), raw(DestinationKey, pick),
+			raw(ContextHeader, "forged by the picker"), raw(EndpointHeader, "nowhere"), raw(DestinationKey, pick), raw(RanksHeader, "told by the picker"), raw(RanksHeader+"2", "x"),
 		}}},
 	}}}
 	if pick != "" {
