@@ -17,20 +17,6 @@ const (
 	objectiveHeaderAlias = "x-llm-d-inference-objective"
 )
 
-// targetHeaders tell a sidecar of the worker where else to send the request. Only a picker may say so; ours does not, so what a
-// client sends of them is taken away.
-var targetHeaders = []string{"x-prefiller-host-port", "x-data-parallel-host-port"}
-
-// forged are the headers that the request must lose.
-func (st *stream) forged() (names []string) {
-	for _, name := range targetHeaders {
-		if _, sent := st.headers[name]; sent {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // hint tells the router what a request says of itself by headers.
 func (st *stream) hint(ask *router.Ask) {
 	if id := st.headers[sessionHeader]; id != "" {
@@ -38,5 +24,5 @@ func (st *stream) hint(ask *router.Ask) {
 	}
 	objective := cmp.Or(st.headers[objectiveHeader], st.headers[objectiveHeaderAlias])
 	ask.Sheddable = objective != "" && slices.Contains(st.server.Sheddable, objective)
-	ask.Subset = st.subset
+	ask.Subset, ask.OneRank = st.subset, st.server.Flights == nil
 }

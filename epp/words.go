@@ -46,7 +46,8 @@ func subset(md *corev3.Metadata) []string {
 // header and in dynamic metadata, the same words.
 type chosen struct {
 	addrs   []string
-	retries bool     // Envoy is to be told to try no more workers than are named
+	retries bool // Envoy is to be told to try no more workers than are named
+	told    []openai.Header
 	forged  []string // headers that the request must lose
 }
 
@@ -66,7 +67,7 @@ func (c chosen) onBody() *extprocv3.ProcessingResponse {
 func (c chosen) onTrailers() *extprocv3.ProcessingResponse { return c.named(passRequestTrailers()) }
 
 func (c chosen) mutation() *extprocv3.CommonResponse {
-	set := []*corev3.HeaderValueOption{rawHeader(envoy.DestinationKey, c.list())}
+	set := append([]*corev3.HeaderValueOption{rawHeader(envoy.DestinationKey, c.list())}, overwriting(c.told)...)
 	if c.retries {
 		set = append(set, rawHeader(envoy.MaxRetriesHeader, strconv.Itoa(len(c.addrs)-1)))
 	}
