@@ -61,11 +61,12 @@ func Load(dir string) (*Cut, error) { return NewKeeper(dir).Load() }
 // Load gives the newest revision that is whole. fs.ErrNotExist says that there is none at all. A [Damaged] error says that the
 // newest is not whole; the cut beside it, if there is one, is the revision before.
 func (k *Keeper) Load() (*Cut, error) {
-	k.loaded, k.last = true, nil
+	k.loaded, k.last = false, nil
 	kept, err := saved(k.dir)
 	if err != nil {
 		return nil, fmt.Errorf("load last good policy: %w", err)
 	}
+	k.loaded = true
 	if len(kept) == 0 {
 		return nil, fmt.Errorf("load last good policy: %s: %w", k.dir, fs.ErrNotExist)
 	}
@@ -73,11 +74,12 @@ func (k *Keeper) Load() (*Cut, error) {
 	for _, number := range kept {
 		cut, size, err := loadOne(k.dir, number)
 		if err != nil {
+			damaged.Newest = max(damaged.Newest, loggedLast(filepath.Join(k.dir, logName(number))))
 			damaged.Err = errors.Join(damaged.Err, err)
 			continue
 		}
 		log := readLog(filepath.Join(k.dir, logName(number)), cut)
-		k.newest = max(kept[0], log.newest)
+		k.newest = max(damaged.Newest, log.newest)
 		damaged.Newest, damaged.Err = k.newest, errors.Join(damaged.Err, log.err)
 		if damaged.Err != nil {
 			damaged.Used = log.cut.Revision().GetNumber()
@@ -128,7 +130,7 @@ func (k *Keeper) save(c *Cut) error {
 		return err
 	}
 	if !k.loaded {
-		if cut, err := k.Load(); cut == nil && !errors.Is(err, fs.ErrNotExist) && !errors.As(err, new(*Damaged)) {
+		if _, err := k.Load(); !k.loaded {
 			return err
 		}
 	}

@@ -117,6 +117,12 @@ func readStep(from *Cut, data []byte) (next *Cut, rest []byte, err error) {
 	return next, rest, nil
 }
 
+// loggedLast is the highest number of the steps in a log whose base cannot be read; 0: there are none.
+func loggedLast(path string) uint64 {
+	data, _ := os.ReadFile(path) // what cannot be read says nothing
+	return lastNumber(data)
+}
+
 // lastNumber is the highest number of the steps in what is left of a log.
 func lastNumber(data []byte) (highest uint64) {
 	for len(data) > 0 {

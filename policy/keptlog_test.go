@@ -158,6 +158,55 @@ func TestBaseDamaged(t *testing.T) {
 	}
 }
 
+// TestBaseOfStepsDamaged: numbers that stand in a log are known to be used, also where the one that it follows is damaged.
+func TestBaseOfStepsDamaged(t *testing.T) {
+	dir := t.TempDir()
+	k, c := NewKeeper(dir), large(t)
+	for range 4 {
+		if err := k.Save(c); err != nil {
+			t.Fatal(err)
+		}
+		c = stepped(c)
+	}
+	if err := os.Truncate(filepath.Join(dir, savedName(1)), 1000); err != nil {
+		t.Fatal(err)
+	}
+	k = NewKeeper(dir)
+	got, err := k.Load()
+	var d *Damaged
+	if !errors.As(err, &d) || d.Newest != 4 || d.Used != 0 || got != nil {
+		t.Errorf("%v", err)
+	}
+	if err := k.Save(c.Next(&policyv1.Revision{Number: 2}, nil, nil)); err == nil {
+		t.Error("a number that was used is given to another")
+	}
+	if err := k.Save(c); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSaveAfterLoadFailed: what is on disk must be known before anything is written there.
+func TestSaveAfterLoadFailed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "policy")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := NewKeeper(dir)
+	if _, err := k.Load(); err == nil {
+		t.Fatal("a file is read as a folder")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	mustSave(t, dir, 5)
+	if err := k.Save(NewCut(numbered(4))); err == nil || !strings.Contains(err.Error(), "older than revision 5") {
+		t.Errorf("going back: %v", err)
+	}
+	if err := k.Save(NewCut(numbered(6))); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSavesKilled: a process that is killed at any moment leaves the newest revision that it had told of, or the one that it was
 // about to tell of.
 func TestSavesKilled(t *testing.T) {
