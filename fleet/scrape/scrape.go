@@ -6,6 +6,7 @@
 package scrape
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -129,12 +130,8 @@ func (s *Scraper) tell(t Target, j *judge, f found, log *slog.Logger) {
 	if before == "" && j.problem != "" {
 		log.Warn("the engine's metrics cannot be read, so its load is not known", "error", j.problem)
 	}
-	size := t.Worker.BlockSize
-	if f.counters.BlockSize != 0 {
-		size = f.counters.BlockSize
-	}
-	if f.answered {
-		s.Fleet.Renew(t.Worker.Name, v.epoch, size, max(t.Worker.Blocks, f.counters.Blocks))
+	if f.answered { // what it said last of its cache holds on where its metrics are away
+		s.Fleet.Renew(t.Worker.Name, v.epoch, cmp.Or(j.last.BlockSize, t.Worker.BlockSize), max(t.Worker.Blocks, j.last.Blocks))
 	}
 	s.Fleet.Report(t.Worker.Name, v.status)
 	if s.Fleet.Update(t.Worker.Name, v.state) {

@@ -134,13 +134,15 @@ func TestAnEngineIsUnderstood(t *testing.T) {
 	r.until("a", "another run", func(w fleet.Worker) bool { return ready(w) && w.Epoch == "2" })
 }
 
-// TestMetricsDoNotDecide: whatever is wrong with a worker's metrics, it stays ready, its load is unknown, and what is wrong is told.
+// TestMetricsDoNotDecide: whatever is wrong with a worker's metrics, it stays ready, its load is unknown, what it said of its
+// cache holds on, and what is wrong is told.
 func TestMetricsDoNotDecide(t *testing.T) {
 	r := newRig(t)
 	r.timeout = 300 * time.Millisecond
-	good := page("vllm:prompt_tokens_total 1\nvllm:num_requests_running 3\n")
+	good := page("vllm:prompt_tokens_total 1\nvllm:num_requests_running 3\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"100\"} 1\n")
 	e := startEngine(t, good)
 	r.Watch(t.Context(), []Target{r.join("a", e.addr, "vllm")})
+	r.until("a", "known", func(w fleet.Worker) bool { return w.Blocks == 100 })
 	for name, c := range map[string]struct {
 		metrics http.HandlerFunc
 		want    string
@@ -158,7 +160,7 @@ func TestMetricsDoNotDecide(t *testing.T) {
 	} {
 		e.metrics.Store(&c.metrics)
 		r.until("a", name, func(w fleet.Worker) bool {
-			return ready(w) && w.Status().Load == nil && strings.Join(w.Status().Degraded, "; ") == c.want
+			return ready(w) && w.Status().Load == nil && strings.Join(w.Status().Degraded, "; ") == c.want && w.BlockSize == 16 && w.Blocks == 100
 		})
 		e.metrics.Store(&good)
 		r.until("a", "well after "+name, func(w fleet.Worker) bool { return ready(w) && w.Status().Load != nil && len(w.Status().Degraded) == 0 })
