@@ -117,6 +117,7 @@ func (f *follower) run(ctx context.Context) {
 	conn, err := f.p.Blocks.Dial(f.worker)
 	if err != nil {
 		f.p.texts.say(f.worker, "cannot be followed: "+err.Error())
+		<-ctx.Done() // that is told for as long as the worker is there
 		return
 	}
 	defer conn.Close()

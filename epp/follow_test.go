@@ -294,3 +294,20 @@ func TestAWorkerThatIsBackAtOnce(t *testing.T) {
 		<-dials
 	}
 }
+
+// TestAWorkerThatCannotBeDialled: why it cannot be followed is told for as long as it is there.
+func TestAWorkerThatCannotBeDialled(t *testing.T) {
+	f := &following{T: t}
+	f.Picker = New(Config{Fleet: fleet.New(), Policy: naming(t, "large"), Registerer: prometheus.NewRegistry(), Blocks: &Blocks{
+		Log:  slog.New(slog.DiscardHandler),
+		Dial: func(fleet.Worker) (*grpc.ClientConn, error) { return nil, errors.New("nobody is there") },
+	}})
+	var fs followers
+	defer fs.stop()
+	fs.set(t.Context(), f.Picker, []fleet.Worker{{Name: "w", Endpoint: "large", Addr: "10.0.0.1:1", BlocksAddr: "10.1.0.1:1"}})
+	f.until("10.0.0.1:1 degraded (cannot be followed: nobody is there)")
+	time.Sleep(10 * time.Millisecond)
+	f.until("10.0.0.1:1 degraded (cannot be followed: nobody is there)")
+	fs.set(t.Context(), f.Picker, nil)
+	f.until("")
+}
