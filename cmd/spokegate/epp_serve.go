@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 	"github.com/spokegate/spokegate/envoy"
@@ -169,7 +170,7 @@ func (s *standalone) listen(token string) error {
 	if len(tls) == 0 && !onThisMachine(s.eppFlags.listen) {
 		s.log.Warn("gateways ask without TLS: prompts cross the network as they are", "address", s.eppFlags.listen)
 	}
-	g := grpc.NewServer(append(envoy.Door{BodyLimit: s.bodyLimit}.ServerOptions(), tls...)...)
+	g := grpc.NewServer(append(append(envoy.Door{BodyLimit: s.bodyLimit}.ServerOptions(), missed(15*time.Second, 45*time.Second)), tls...)...)
 	extprocv3.RegisterExternalProcessorServer(g, &epp.Server{Picker: s.picker, Endpoint: s.endpoint, RefuseTrailers: s.refuseTrailers,
 		BodyLimit: s.bodyLimit, HeldLimit: s.heldLimit, Sheddable: splitNames(s.sheddable), Now: time.Now})
 	s.health.server.Register(g)
@@ -186,6 +187,12 @@ func (s *standalone) listen(token string) error {
 	}
 	s.opsSide()
 	return nil
+}
+
+// missed notices a gateway that is gone without a word, with its machine or the network: where nothing was heard for some time it
+// is asked, and if it does not answer for as long as patience lasts its streams end, and so their bookings.
+func missed(after, patience time.Duration) grpc.ServerOption {
+	return grpc.KeepaliveParams(keepalive.ServerParameters{Time: after, Timeout: patience})
 }
 
 // turnedAway ends the service: health says no, gateways have time to see it, and streams have time to end.
