@@ -201,7 +201,8 @@ type API interface {
 	CreateToken(ctx context.Context, c Commit, t Token) (Token, string, error)
 	ListTokens(ctx context.Context, who Actor) ([]Token, error)
 	RevokeToken(ctx context.Context, c Commit, name string) error
-	Authenticate(ctx context.Context, secret string) (Actor, bool)
+	// Authenticate says whose token it is; an error says that nobody knows.
+	Authenticate(ctx context.Context, secret string) (who Actor, ok bool, err error)
 
 	// Import commits a policy file: all that it has, and with Replace nothing else.
 	Import(ctx context.Context, c Commit, i Import) (Revision, error)

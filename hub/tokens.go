@@ -166,36 +166,38 @@ func (h *Hub) RevokeToken(ctx context.Context, c Commit, name string) error {
 	})
 }
 
-// Authenticate says who an admin token's secret stands for. It looks into the database each time, so a token that was revoked
-// by whichever hub is refused at once; where the database does not answer, nobody is let in.
-func (h *Hub) Authenticate(ctx context.Context, secret string) (Actor, bool) {
+// Authenticate says who an admin token's secret stands for; ok is false where it stands for nobody. It looks into the database
+// each time, so a token that was revoked by whichever hub is refused at once; an error says that the database does not answer,
+// and then nobody is let in.
+func (h *Hub) Authenticate(ctx context.Context, secret string) (who Actor, ok bool, err error) {
 	hash, ok := identity.ParseKey(secret)
 	if !ok {
-		return Actor{}, false
+		return who, false, nil
 	}
 	var row store.Token
-	err := h.store.View(ctx, func(tx *store.Tx) (err error) {
+	err = h.store.View(ctx, func(tx *store.Tx) (err error) {
 		row, ok, err = tx.TokenByHash(hash[:])
 		return err
 	})
 	if err != nil {
-		h.m.databaseErrors.Inc()
-		h.cfg.Log.Error("the hub's database does not answer; nobody is let in", "error", err)
-		return Actor{}, false
+		if ctx.Err() == nil {
+			h.m.databaseErrors.Inc()
+		}
+		return who, false, err
 	}
 	// The index was asked by a hash, of which a caller controls no chosen part; it is compared once more in constant time.
 	if !ok || subtle.ConstantTimeCompare(row.Hash, hash[:]) != 1 {
-		return Actor{}, false
+		return who, false, nil
 	}
 	t, err := tokenOf(row)
 	now := h.cfg.Now()
 	if err != nil || !t.Revoked.IsZero() || !t.Expires.IsZero() && !now.Before(t.Expires) {
-		return Actor{}, false
+		return who, false, err
 	}
 	if now.Sub(t.LastUsed) >= lastUsedStep {
 		h.used(ctx, t.Name, now)
 	}
-	return Actor{Name: t.Name, Role: t.Role, Teams: t.Teams}, true
+	return Actor{Name: t.Name, Role: t.Role, Teams: t.Teams}, true, nil
 }
 
 // used takes note of a token's use, where nobody is committing: it is worth no wait.
@@ -248,5 +250,9 @@ func writeSecret(name, secret string) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("the first admin token: %w", err), os.Remove(f.Name()))
 	}
-	return nil
+	dir, err := os.Open(filepath.Dir(name)) // that the file has its name must survive a loss of power, as the token does
+	if err != nil {
+		return fmt.Errorf("the first admin token: %w", err)
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -30,13 +30,13 @@ func TestTokens(t *testing.T) {
 		if _, _, err := h.CreateToken(ctx, Commit{Actor: admin}, Token{Name: "olga", Role: RoleAdmin}); !errors.As(err, &conflict) {
 			t.Errorf("a second token of a name: %v", err)
 		}
-		who, ok := h.Authenticate(ctx, secret)
-		if !ok || who.Name != "olga" || who.Role != RoleTeamOwner || len(who.Teams) != 1 {
+		who, ok, err := h.Authenticate(ctx, secret)
+		if err != nil || !ok || who.Name != "olga" || who.Role != RoleTeamOwner || len(who.Teams) != 1 {
 			t.Fatalf("%v, %v", who, ok)
 		}
 		other, _ := identity.NewKey()
 		for _, wrong := range []string{"", "x", other, secret + "x", strings.ToUpper(secret)} {
-			if _, ok := h.Authenticate(ctx, wrong); ok {
+			if _, ok, err := h.Authenticate(ctx, wrong); ok || err != nil {
 				t.Errorf("%q passes", wrong)
 			}
 		}
@@ -53,7 +53,7 @@ func TestTokens(t *testing.T) {
 		if err := h.RevokeToken(ctx, Commit{Actor: admin}, "olga"); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := opened(t, Config{Database: database, Now: clock.now}).Authenticate(ctx, secret); ok {
+		if _, ok, err := opened(t, Config{Database: database, Now: clock.now}).Authenticate(ctx, secret); ok || err != nil {
 			t.Error("a token that was revoked passes at another hub")
 		}
 		_, short, err := h.CreateToken(ctx, Commit{Actor: admin}, Token{Name: "short", Role: RoleAuditor, Expires: clock.now().Add(time.Hour)})
@@ -61,7 +61,7 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		clock.add(time.Hour)
-		if _, ok := h.Authenticate(ctx, short); ok {
+		if _, ok, err := h.Authenticate(ctx, short); ok || err != nil {
 			t.Error("a token that has expired passes")
 		}
 		log, err := h.Audit(ctx, admin, AuditQuery{Kind: "token"})
@@ -80,7 +80,7 @@ func TestLastUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.Authenticate(ctx, secret)
+		_, _, _ = h.Authenticate(ctx, secret)
 		used := func() time.Time {
 			list, err := h.ListTokens(ctx, admin)
 			if err != nil || len(list) != 1 {
@@ -92,7 +92,7 @@ func TestLastUsed(t *testing.T) {
 			t.Errorf("last used %v", first)
 		}
 		clock.add(30 * time.Second)
-		h.Authenticate(ctx, secret)
+		_, _, _ = h.Authenticate(ctx, secret)
 		if first := used(); !first.Equal(clock.now().Add(-30 * time.Second)) {
 			t.Errorf("last used %v: want it no finer than a minute", first)
 		}
@@ -144,8 +144,8 @@ func TestBootstrap(t *testing.T) {
 		if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v, %v", info.Mode(), err)
 		}
-		if who, ok := h.Authenticate(ctx, strings.TrimSpace(string(secret))); !ok || who.Role != RoleAdmin {
-			t.Error(who, ok)
+		if who, ok, err := h.Authenticate(ctx, strings.TrimSpace(string(secret))); err != nil || !ok || who.Role != RoleAdmin {
+			t.Error(who, ok, err)
 		}
 		if err := h.RevokeToken(ctx, Commit{Actor: admin}, "first"); err != nil {
 			t.Fatal(err)

@@ -140,3 +140,18 @@ func TestWrongTokensAreSlowed(t *testing.T) {
 	}
 	r.as(hub.Role("none"), "GET", "/openapi.json", "").wants(t, 200)
 }
+
+// TestDatabaseAway: who cannot be told from others is not let in, and not taken for a guesser either.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if err := r.hub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range guessesFree + 1 {
+		r.admin("GET", "/v1/teams", "").wants(t, 503)
+	}
+	if strings.Contains(r.log.String(), "a wrong token was shown") {
+		t.Error("the token is called a wrong one")
+	}
+}

@@ -167,7 +167,11 @@ func (s *Server) authenticate(c *call) error {
 	if !is {
 		return newProblem(http.StatusUnauthorized, "Want the header Authorization: Bearer TOKEN with an admin token of the hub.")
 	}
-	actor, is := s.Hub.Authenticate(c.Context(), secret)
+	actor, is, err := s.Hub.Authenticate(c.Context(), secret)
+	if err != nil {
+		s.Log.Error("it cannot be told whose a token is; nobody is let in", "request", c.id, "err", err)
+		return newProblem(http.StatusServiceUnavailable, "The hub's database does not answer, and so the hub cannot tell whose token this is. Nothing was done.")
+	}
 	if !is {
 		s.metrics.refused.Inc()
 		s.Log.Warn("a wrong token was shown", "request", c.id, "from", c.RemoteAddr)
