@@ -215,14 +215,14 @@ func (w *work) candidates(list []planned) ([]*candidate, error) {
 			endpoints[p.name] = p.new.endpoint
 		}
 	}
-	reports, err := reports(w.tx)
+	said, _, err := reports(w.tx)
 	if err != nil {
 		return nil, err
 	}
 	byName := map[string]*candidate{}
 	for name, s := range spokes {
 		byName[name] = &candidate{name: name, labels: s.labels, gpus: map[string]GPU{}, booked: map[string]int{}}
-		for _, g := range reports[name].GPUs {
+		for _, g := range said[name].GPUs {
 			byName[name].gpus[g.Type] = g
 		}
 	}

@@ -18,21 +18,21 @@ type keptReport struct {
 	Version string `json:"version,omitempty"`
 }
 
-// reports are those of all spokes, by name.
-func reports(tx *store.Tx) (map[string]SpokeReport, error) {
+// reports are those of all spokes, by name, and when each was made.
+func reports(tx *store.Tx) (said map[string]SpokeReport, at map[string]time.Time, err error) {
 	list, err := tx.Reports()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	out := map[string]SpokeReport{}
+	said, at = map[string]SpokeReport{}, map[string]time.Time{}
 	for _, r := range list {
 		var k keptReport
 		if err := json.Unmarshal(r.Body, &k); err != nil {
-			return nil, fmt.Errorf("the report of spoke %s cannot be read: %w", r.Spoke, err)
+			return nil, nil, fmt.Errorf("the report of spoke %s cannot be read: %w", r.Spoke, err)
 		}
-		out[r.Spoke] = SpokeReport(k)
+		said[r.Spoke], at[r.Spoke] = SpokeReport(k), timeAt(r.At)
 	}
-	return out, nil
+	return said, at, nil
 }
 
 // RegisterSpoke makes a spoke that joins by itself known, under its own name as actor; one that is known stays as it is.
@@ -127,21 +127,14 @@ func (h *Hub) Spokes(ctx context.Context, who Actor) ([]SpokeStatus, error) {
 		return nil, err
 	}
 	st := h.state.Load()
-	var list []store.Report
 	var said map[string]SpokeReport
+	var at map[string]time.Time
 	err := h.store.View(ctx, func(tx *store.Tx) (err error) {
-		if said, err = reports(tx); err != nil {
-			return err
-		}
-		list, err = tx.Reports()
+		said, at, err = reports(tx)
 		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	at := map[string]time.Time{}
-	for _, r := range list {
-		at[r.Spoke] = time.Unix(0, r.At).UTC()
 	}
 	var out []SpokeStatus
 	for _, name := range slices.Sorted(maps.Keys(st.spokes)) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"time"
 
 	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
@@ -15,32 +14,18 @@ import (
 	"github.com/spokegate/spokegate/xds/push"
 )
 
-const (
-	// intakeEvery is how often the hub looks at what doors have reported.
-	intakeEvery = time.Second
-	// keepEvery is how often what a spoke reports is kept where it is as before: doors report every few seconds.
-	keepEvery = 5 * time.Minute
-)
-
-// kept is what was kept of a spoke last.
-type kept struct {
-	hub.SpokeReport
-	at time.Time
-}
+// intakeEvery is how often the hub looks at what doors have reported.
+const intakeEvery = time.Second
 
 // intake makes spokes known that have joined by themselves, and keeps what they report of their GPUs.
 func intake(ctx context.Context, h *hub.Hub, p *push.Server, log *slog.Logger) error {
-	last, said := map[string]kept{}, ""
-	told := map[string]uint64{} // of doors that are ahead: what they hold
+	last, said := map[string]time.Time{}, ""
 	for pause(ctx, intakeEvery) {
-		tellAhead(p.Holders(), told, log)
 		for _, d := range speakers(p.Holders()) {
 			err := h.RegisterSpoke(ctx, d.Spoke, d.Report.GetLabels())
-			is := kept{hub.SpokeReport{GPUs: gpusOf(d.Report), Version: d.Report.GetVersion()}, d.ReportedAt}
-			was, known := last[d.Spoke]
-			if err == nil && d.Report != nil && (!known || !reflect.DeepEqual(was.SpokeReport, is.SpokeReport) || is.at.Sub(was.at) >= keepEvery) {
-				if err = h.Report(ctx, d.Spoke, is.SpokeReport); err == nil {
-					last[d.Spoke] = is
+			if err == nil && d.ReportedAt.After(last[d.Spoke]) { // what is as before, the hub knows
+				if err = h.Report(ctx, d.Spoke, hub.SpokeReport{GPUs: gpusOf(d.Report), Version: d.Report.GetVersion()}); err == nil {
+					last[d.Spoke] = d.ReportedAt
 				}
 			}
 			if err != nil && ctx.Err() == nil && err.Error() != said {
@@ -50,26 +35,6 @@ func intake(ctx context.Context, h *hub.Hub, p *push.Server, log *slog.Logger) e
 		}
 	}
 	return nil
-}
-
-// tellAhead logs once of each door that it holds a later revision than the hub has.
-func tellAhead(doors []push.Holder, told map[string]uint64, log *slog.Logger) {
-	for _, d := range doors {
-		door := d.Spoke + "/" + d.Door
-		switch {
-		case !d.Ahead():
-			delete(told, door)
-		case told[door] != d.Says:
-			told[door] = d.Says
-			log.Error("a door "+ahead(&d), "door", door, "holds", d.Says, "offered", d.NackRevision)
-		}
-	}
-}
-
-// ahead says what it means that a door holds a later revision.
-func ahead(d *push.Holder) string {
-	return fmt.Sprintf("holds revision %d and takes nothing from here, not even a key that is revoked, while the latest here is %d: "+
-		"this hub's database is an old copy. See Restore in docs/hub.md, and -continue-above", d.Says, d.NackRevision)
 }
 
 // speakers are one door of each spoke: the first that is connected and says something of its GPUs, else the first.
