@@ -86,6 +86,9 @@ func TestContinueAbove(t *testing.T) {
 		if d, err := h.Diff(ctx, admin, 2, 43); err != nil || len(d.Changes) != 1 {
 			t.Errorf("%+v, %v", d, err)
 		}
+		if d, err := h.Diff(ctx, admin, 40, 41); err != nil || len(d.Changes) != 0 {
+			t.Errorf("%+v, %v", d, err)
+		}
 		if r, err := h.Rollback(ctx, Commit{Actor: admin}, 2, RollbackOptions{}); err != nil || r.Number != 44 {
 			t.Error(r, err)
 		}

@@ -221,6 +221,8 @@ type Import struct {
 	YAML    []byte
 	Spoke   string // where its endpoints run; made if it is not there. "": they are placed
 	Replace bool   // delete what the file does not have, but for spokes
+	// Revive takes the file's word also of keys and subjects that are revoked, and of when keys expire: else they stay so.
+	Revive bool
 }
 
 // SpokeReport is what a spoke says of itself.

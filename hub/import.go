@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/spokegate/spokegate/hub/store"
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/policy"
 )
 
@@ -18,7 +19,7 @@ func kindOf(resource string) Kind {
 }
 
 // Import commits all that a policy file has, and with Replace nothing else but spokes. Where the file says of something what is
-// so already, it stays as it is.
+// so already, it stays as it is. What is refused stays refused, unless Revive says otherwise.
 func (h *Hub) Import(ctx context.Context, c Commit, i Import) (Revision, error) {
 	op, err := importing(c, i)
 	if err != nil {
@@ -44,6 +45,7 @@ func importing(c Commit, i Import) (operation, error) {
 		}
 		has := map[[2]string]bool{}
 		for _, e := range entries {
+			var err error
 			kind, raw := kindOf(e.Kind), e.Body
 			has[[2]string{string(kind), e.Name}] = true
 			if kind == KindEndpoint && i.Spoke != "" {
@@ -54,6 +56,9 @@ func importing(c Commit, i Import) (operation, error) {
 				b.set("spoke", i.Spoke)
 				raw = b.raw()
 			}
+			if raw, err = w.stillRefused(kind, e.Name, raw, i.Revive); err != nil {
+				return nil, err
+			}
 			list = append(list, change{Change: Change{Kind: kind, Name: e.Name, Body: raw}})
 		}
 		if !i.Replace {
@@ -62,6 +67,53 @@ func importing(c Commit, i Import) (operation, error) {
 		gone, err := w.others(has)
 		return append(list, gone...), err
 	}}, nil
+}
+
+// stillRefused is what a file says of a thing, with what is refused already: the file may be from before that, and an import is no
+// pardon. A key that is revoked, or was when it was deleted, stays so, under whichever id; an expiry of which the file says nothing
+// stays; and so do an issuer's revoked subjects. To revive is to take the file's word.
+func (w *work) stillRefused(kind Kind, name string, raw []byte, revive bool) ([]byte, error) {
+	if kind != KindKey && (kind != KindIssuer || revive) {
+		return raw, nil
+	}
+	last, known, err := w.tx.LastBody(string(kind), name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := readBody(raw)
+	if err != nil {
+		return raw, nil // where it is read, it is told
+	}
+	is := body{}
+	if known {
+		if is, err = readBody(last.Body); err != nil {
+			return nil, err
+		}
+	}
+	if _, says := file["revoked"]; revive {
+		if is.yes("revoked") && !says {
+			file.set("revoked", false)
+		}
+		return file.raw(), nil
+	}
+	if kind == KindIssuer {
+		if keepRevokedSubjects(file, is) != nil {
+			return raw, nil // as above
+		}
+		return file.raw(), nil
+	}
+	hash, err := identity.ParseHash(file.text("sha256"))
+	if err != nil {
+		return raw, nil // as above
+	}
+	now := w.state.snap.Key(hash) // under this id, or another
+	if now != nil && now.Revoked || is.yes("revoked") && is.text("sha256") == hash.String() {
+		file.set("revoked", true)
+	}
+	if _, says := file["expires"]; !says && now != nil && now.ID == name && is["expires"] != nil {
+		file["expires"] = is["expires"]
+	}
+	return file.raw(), nil
 }
 
 // others deletes what a file does not have.

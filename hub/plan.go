@@ -74,7 +74,7 @@ func (w *work) planOne(c change) (p planned, err error) {
 	}
 	switch c.Kind {
 	case KindKey:
-		err = w.keyRules(p)
+		err = w.keyRules(p, c.exact)
 	case KindEndpoint:
 		if d := p.new.endpoint.deployment; d != nil && !slices.Contains(w.hub.templates.Stacks(), d.Stack) {
 			return p, invalid(path(p.kind, p.name)+".deployment.stack", "there is no stack %q; there are %s", d.Stack, strings.Join(w.hub.templates.Stacks(), ", "))
@@ -136,7 +136,7 @@ func (w *work) mayDelete(p planned) error {
 }
 
 // keyRules are what a policy does not know of: how a key may change, and what a team owner may not give to one.
-func (w *work) keyRules(p planned) error {
+func (w *work) keyRules(p planned, exact bool) error {
 	was, is, at := body{}, p.new.body, path(p.kind, p.name)
 	if p.had.Body != nil {
 		var err error
@@ -153,6 +153,9 @@ func (w *work) keyRules(p planned) error {
 		return &Forbidden{at + ": a team owner does not bring back a key that was revoked: make another"}
 	case !was.yes("explain") && is.yes("explain"):
 		return &Forbidden{at + ".explain: only an admin gives this to a key"}
+	}
+	if _, says := is["revoked"]; was.yes("revoked") && !says && !exact { // a body from before that is no pardon
+		return invalid(at+".revoked", "the key is revoked, and this does not say so: want true, or false to let it work again")
 	}
 	return nil
 }

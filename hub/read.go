@@ -194,10 +194,12 @@ func (h *Hub) Diff(ctx context.Context, who Actor, from, to uint64) (Diff, error
 		return d, err
 	}
 	err := h.store.View(ctx, func(tx *store.Tx) error {
-		for _, n := range []uint64{from, to} {
-			if _, err := revisionIn(tx, n); n > 0 && err != nil {
-				return err
-			}
+		head, err := tx.Head()
+		if n := max(from, to); err == nil && n > head.Number { // one that was never given is as the one before it: see ContinueAbove
+			err = fmt.Errorf("revision %d: %w", n, ErrNotFound)
+		}
+		if err != nil {
+			return err
 		}
 		pairs, err := tx.Between(min(from, to), max(from, to))
 		for _, p := range pairs {

@@ -93,7 +93,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		return s.plain(string(o.Body)) + "\n" + s.revision(r, nil)
 	case "import":
-		r, err := s.h.Import(ctx, c, Import{File: "p.yaml", YAML: []byte(d.Input), Spoke: arg("spoke"), Replace: arg("replace") != ""})
+		r, err := s.h.Import(ctx, c, Import{File: "p.yaml", YAML: []byte(s.hashed(d.Input)), Spoke: arg("spoke"), Replace: arg("replace") != "", Revive: arg("revive") != ""})
 		return s.revision(r, err)
 	case "report":
 		return s.report(t, first, d.Input)
@@ -222,14 +222,19 @@ func (s *scenario) change(t *testing.T, line string) Change {
 		rest, c.IfRevision = strings.TrimSpace(before), &rev
 	}
 	if f[0] == "put" {
-		for strings.Contains(rest, "HASH(") { // HASH(x) is the hash that stands for x
-			before, after, _ := strings.Cut(rest, "HASH(")
-			name, after, _ := strings.Cut(after, ")")
-			rest = before + s.hash(name) + after
-		}
-		c.Body = []byte(rest)
+		c.Body = []byte(s.hashed(rest))
 	}
 	return c
+}
+
+// hashed puts hashes into the place of HASH(x).
+func (s *scenario) hashed(text string) string {
+	for strings.Contains(text, "HASH(") {
+		before, after, _ := strings.Cut(text, "HASH(")
+		name, after, _ := strings.Cut(after, ")")
+		text = before + s.hash(name) + after
+	}
+	return text
 }
 
 // hash is the one that stands for a name.

@@ -16,13 +16,15 @@ import (
 // applyFlags of `apply`.
 type applyFlags struct {
 	file, spoke, message string
-	replace, dryRun      bool
+	replace, revive      bool
+	dryRun               bool
 }
 
 func (a *applyFlags) register(f *flag.FlagSet) {
 	f.StringVar(&a.file, "f", "", "the policy `file`; -: standard input")
 	f.StringVar(&a.spoke, "spoke", "", "the `spoke` that its endpoints run in; made if it is not there. Empty: the hub places those that have none yet")
 	f.BoolVar(&a.replace, "replace", false, "delete what the file does not have, keys too; but for spokes")
+	f.BoolVar(&a.revive, "revive", false, "take the file's word also of what was revoked: keys and subjects that it does not call so work again, and keys without expiry never expire")
 	f.BoolVar(&a.dryRun, "dry-run", false, "print what would be changed, and change nothing")
 	messageFlag(f, &a.message)
 }
@@ -52,6 +54,9 @@ func runApply(ctx context.Context, args []string) error {
 	}
 	if a.replace {
 		query.Set("replace", "true")
+	}
+	if a.revive {
+		query.Set("revive", "true")
 	}
 	if a.dryRun {
 		query.Set("dry_run", "true")

@@ -126,7 +126,7 @@ func batch(s *Server, c *call) (answer, error) {
 func importPolicy(s *Server, c *call) (answer, error) {
 	i := hub.Import{File: "policy", YAML: c.raw, Spoke: c.query.Get("spoke")}
 	said := map[string]bool{}
-	for _, name := range []string{"replace", "dry_run"} {
+	for _, name := range []string{"replace", "revive", "dry_run"} {
 		switch c.query.Get(name) {
 		case "", "false":
 		case "true":
@@ -135,7 +135,7 @@ func importPolicy(s *Server, c *call) (answer, error) {
 			return answer{}, badRequest("The parameter " + name + " wants true or false.")
 		}
 	}
-	i.Replace = said["replace"]
+	i.Replace, i.Revive = said["replace"], said["revive"]
 	commit := c.commit(c.query.Get("message"))
 	if said["dry_run"] {
 		d, err := s.Hub.PreviewImport(c.Context(), commit, i)

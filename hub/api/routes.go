@@ -139,6 +139,7 @@ func revisionRoutes() []*route {
 		{method: "POST", path: "/v1/import", id: "importPolicy", doc: "Takes over a policy file, as one revision.", roles: admin,
 			query: []parameter{messageParameter, {"spoke", "Where its endpoints run; made if it is not there. Left out: they are placed.", false},
 				{"replace", "true: what the file does not have is deleted, but for spokes.", false},
+				{"revive", "true: keys and subjects that were revoked work again where the file does not call them revoked. Else they stay so.", false},
 				{"dry_run", "true: tell what would be changed, and change nothing.", false}},
 			inKind: "application/yaml", most: mostBatch, statuses: []int{200, 201}, out: reflect.TypeFor[Imported](), do: importPolicy},
 		{method: "GET", path: "/v1/audit", id: "listAudit", doc: "Lists who changed what, the newest first.", roles: readers,

@@ -49,8 +49,11 @@ func (t *Tx) At(kind, name string, revision uint64) (v Version, ok bool, err err
 
 // LastBody is what a thing was when it was there last.
 func (t *Tx) LastBody(kind, name string) (v Version, ok bool, err error) {
-	v, err = scanVersion(t.Row(`SELECT `+versionColumns+` FROM versions WHERE kind = ? AND name = ? AND body IS NOT NULL ORDER BY since DESC LIMIT 1`,
-		kind, name).Scan)
+	row, err := t.RowAgain(`SELECT `+versionColumns+` FROM versions WHERE kind = ? AND name = ? AND body IS NOT NULL ORDER BY since DESC LIMIT 1`, kind, name)
+	if err != nil {
+		return v, false, err
+	}
+	v, err = scanVersion(row.Scan)
 	ok, err = sqldb.Found(err)
 	return v, ok, err
 }
