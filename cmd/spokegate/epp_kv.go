@@ -49,7 +49,7 @@ func (e *ownEars) open(l file.Listed) (address string, end func(), err error) {
 	}
 	log := e.log.With("worker", l.Worker.Name)
 	cfg := kv.Config{Model: e.model, Why: e.why, BlockSize: l.Worker.BlockSize, Log: log}
-	if cfg.Feeds, err = kv.Feeds(l.Events, l.Replay, host, 1); err != nil {
+	if cfg.Feeds, err = kv.Feeds(l.Events, l.Replay, host, int(max(l.Worker.Ranks, 1))); err != nil {
 		return "", nil, fmt.Errorf("kv_events: %w", err)
 	}
 	if e.model == nil && l.Worker.Engine == "sim" {

@@ -22,6 +22,8 @@ workers:
 - name: a
   address: 10.0.0.1:8000
 - {name: b, address: "[2001:db8::1]:8000", engine: vllm, block_size: 32, metrics: /v2/metrics, kv_events: "tcp://*:5557", kv_replay: "tcp://10.0.0.9:5558"}
+- {name: c, address: 10.0.0.3:8000, role: prefill, ranks: 8}
+- {name: d, address: 10.0.0.4:8000, engine: sglang, role: decode, ranks: 1}
 `), "large")
 	if err != nil {
 		t.Fatal(err)
@@ -30,6 +32,8 @@ workers:
 		{Target: scrape.Target{Worker: fleet.Worker{Name: "a", Endpoint: "large", Addr: "10.0.0.1:8000", Engine: "attached", State: fleet.Starting}}},
 		{Target: scrape.Target{Worker: fleet.Worker{Name: "b", Endpoint: "large", Addr: "[2001:db8::1]:8000", Engine: "vllm", BlockSize: 32, State: fleet.Starting},
 			Metrics: "/v2/metrics"}, Events: "tcp://*:5557", Replay: "tcp://10.0.0.9:5558"},
+		{Target: scrape.Target{Worker: fleet.Worker{Name: "c", Endpoint: "large", Addr: "10.0.0.3:8000", Engine: "attached", Role: "prefill", Ranks: 8, State: fleet.Starting}}},
+		{Target: scrape.Target{Worker: fleet.Worker{Name: "d", Endpoint: "large", Addr: "10.0.0.4:8000", Engine: "sglang", Role: "decode", Ranks: 1, State: fleet.Starting}}},
 	}
 	if !slices.Equal(list, want) {
 		t.Errorf("%+v", list)
@@ -59,6 +63,10 @@ func TestMistakes(t *testing.T) {
 		"workers:\n- {name: a, address: 10.0.0.1:80, engine: ollama}":                                                                  `workers[0]: engine "ollama": want one of vllm, sglang, trtllm, sim, attached`,
 		"workers:\n- {name: a, address: 10.0.0.1:80, metrics: metrics}":                                                                `workers[0]: metrics "metrics": want a path, as /metrics`,
 		`workers: [{name: a, address: "10.0.0.1:80", kv_events: "ipc:///tmp/x"}]`:                                                      `workers[0]: kv_events "ipc:///tmp/x": want tcp://HOST:PORT`,
+		"workers: [{name: a, address: '10.0.0.1:80', role: both}]":                                                                     `workers[0]: invalid worker: role "both": want prefill, decode or none`,
+		"workers: [{name: a, address: '10.0.0.1:80', ranks: 1025}]":                                                                    "workers[0]: invalid worker: 1025 data-parallel ranks: want at most 1024",
+		"workers: [{name: a, address: '10.0.0.1:80', ranks: -1}]":                                                                      "cannot unmarshal -1",
+		"workers: [{name: a, address: '10.0.0.1:80', engine: sglang, ranks: 2}]":                                                       "workers[0]: ranks: sglang takes no rank from a request",
 		`workers: [{name: a, address: "10.0.0.1:80", kv_replay: "tcp://*:5558"}]`:                                                      "workers[0]: kv_replay goes with kv_events",
 		`{"workers":[{"name":"a","address":"10.0.0.1:80"},{"name":"a","address":"10.0.0.2:80"},{"name":"b","address":"10.0.0.1:80"}]}`: "workers[1]: name a: twice in this file\nworkers[2]: address 10.0.0.1:80 of a: twice in this file",
 	} {
@@ -141,7 +149,11 @@ func (f *following) until(want, problem string) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var all, names []string
 		for _, w := range f.fleet.View().Workers {
-			all = append(all, w.Name+"@"+w.Addr)
+			is := w.Name + "@" + w.Addr
+			if w.Ranks > 0 {
+				is += fmt.Sprintf("/%s/%d", w.Role, w.Ranks)
+			}
+			all = append(all, is)
 			names = append(names, w.Name)
 		}
 		f.mu.Lock()
@@ -169,6 +181,8 @@ func TestTheFleetIsAsTheFileSays(t *testing.T) {
 	if w := f.fleet.Pickable("large"); len(w) != 1 || w[0].Name != "a" {
 		t.Errorf("who stays is not as it was: %v", w)
 	}
+	f.put("- {name: a, address: '10.0.0.1:80', role: decode, ranks: 2}", entry("c", 3))
+	f.until("a@10.0.0.1:80/decode/2 c@10.0.0.3:80", "")
 	f.put(entry("a", 3), entry("c", 1)) // they change places
 	f.until("a@10.0.0.3:80 c@10.0.0.1:80", "")
 	f.put(entry("a", 3), entry("c", 3))

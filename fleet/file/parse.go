@@ -37,6 +37,9 @@ type Entry struct {
 	// holds is guessed. KVReplay is the replay_endpoint.
 	KVEvents string `yaml:"kv_events"`
 	KVReplay string `yaml:"kv_replay"`
+	// Role is prefill or decode; left out, it does both. Ranks are its data-parallel ranks behind the one address, 0 or 1: one.
+	Role  string `yaml:"role"`
+	Ranks uint32 `yaml:"ranks"`
 	// Metrics is the path of its Prometheus text, where it is another than the engine's usual one.
 	Metrics string `yaml:"metrics"`
 }
@@ -49,6 +52,9 @@ type Listed struct {
 
 // Engines that an entry may name.
 var engines = []string{"vllm", "sglang", "trtllm", "sim", unknown}
+
+// ranked are those of them that serve with the data-parallel rank that a request names; and perhaps one that is not known.
+var ranked = []string{"vllm", "sim", unknown}
 
 // unknown stands for an engine that nobody named.
 const unknown = "attached"
@@ -121,6 +127,9 @@ func (e Entry) listed(endpoint string) (t Listed, err error) {
 	if !slices.Contains(engines, engine) {
 		return t, fmt.Errorf("engine %q: want one of %s", e.Engine, strings.Join(engines, ", "))
 	}
+	if e.Ranks > 1 && !slices.Contains(ranked, engine) {
+		return t, fmt.Errorf("ranks: %s takes no rank from a request; give each an address and a worker of its own", engine)
+	}
 	if e.Metrics != "" && !metricsPath.MatchString(e.Metrics) {
 		return t, fmt.Errorf("metrics %q: want a path, as /metrics", e.Metrics)
 	}
@@ -133,7 +142,7 @@ func (e Entry) listed(endpoint string) (t Listed, err error) {
 		return t, errors.New("kv_replay goes with kv_events")
 	}
 	t.Events, t.Replay, t.Metrics = e.KVEvents, e.KVReplay, e.Metrics
-	t.Worker = fleet.Worker{Name: e.Name, Endpoint: endpoint, Addr: e.Address, Engine: engine, BlockSize: e.BlockSize, State: fleet.Starting}
+	t.Worker = fleet.Worker{Name: e.Name, Endpoint: endpoint, Addr: e.Address, Engine: engine, BlockSize: e.BlockSize, Role: e.Role, Ranks: e.Ranks, State: fleet.Starting}
 	return t, nil
 }
 
