@@ -55,7 +55,10 @@ func (j *judge) take(f found) verdict {
 	j.answered(f)
 	v := verdict{state: fleet.Ready, status: fleet.Status{At: f.at}, epoch: strconv.Itoa(j.runs)}
 	if f.known && f.counters.SaysLoad() {
-		v.status.Load = loadOf(f.counters)
+		v.status.Load = new(loadOf(f.counters))
+		for _, rank := range f.counters.Ranks {
+			v.status.Ranks = append(v.status.Ranks, loadOf(rank))
+		}
 	}
 	if j.problem != "" {
 		v.status.Degraded = []string{"metrics: " + j.problem}
@@ -116,8 +119,8 @@ func spread(unit time.Duration, workers int, random float64) time.Duration {
 	return time.Duration(random * float64(workers) / perUnit * float64(unit))
 }
 
-func loadOf(c enginemetrics.Counters) *fleet.Load {
-	l := &fleet.Load{Running: enginemetrics.Uint32(c.Running), Waiting: enginemetrics.Uint32(c.Waiting), CacheUsedPermille: c.CachePermille()}
+func loadOf(c enginemetrics.Counters) fleet.Load {
+	l := fleet.Load{Running: enginemetrics.Uint32(c.Running), Waiting: enginemetrics.Uint32(c.Waiting), CacheUsedPermille: c.CachePermille()}
 	if c.Preemptions != nil {
 		l.Preemptions = uint64(max(*c.Preemptions, 0))
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -128,6 +129,12 @@ func TestAnEngineIsUnderstood(t *testing.T) {
 	r.until("b", "busy", func(w fleet.Worker) bool {
 		l := w.Status().Load
 		return ready(w) && l != nil && *l == fleet.Load{Running: 3, Waiting: 2, CacheUsedPermille: 500}
+	})
+	ranks := page("vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 2\nvllm:num_requests_waiting{engine=\"1\"} 3\nvllm:prompt_tokens_total 1\n")
+	busy.metrics.Store(&ranks)
+	r.until("b", "of two ranks", func(w fleet.Worker) bool {
+		st := w.Status()
+		return st.Load != nil && *st.Load == fleet.Load{Running: 3, Waiting: 3} && slices.Equal(st.Ranks, []fleet.Load{{Running: 1}, {Running: 2, Waiting: 3}})
 	})
 	restarted := page(strings.Replace(vllmPage(t), "process_start_time_seconds 1.79594981379e+09", "process_start_time_seconds 1.8e+09", 1))
 	e.metrics.Store(&restarted)
