@@ -74,7 +74,7 @@ race: build redis kafka postgres envoy
 
 e2e: build redis kafka envoy $(PYTHON) ## End to end, against the real Envoy.
 	$(call say,end to end against the real Envoy)
-	@go test -count=1 -timeout 8m ./test
+	@go test -count=1 -timeout 12m ./test
 
 test-engine: build envoy vllm dynamo ## The real vLLM behind the real Envoy: about ten minutes.
 	$(call say,the real vLLM (three starts of a minute or two, two of them at once))

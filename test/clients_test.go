@@ -123,7 +123,7 @@ func (s clientSite) runScript(t *testing.T, script, client string, engine *up) [
 	if _, err := os.Stat(python); err != nil {
 		t.Fatal("the Python clients are missing: run `make e2e`, which installs test/clients/requirements.txt into .tools/venv")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, filepath.Join("clients", script+".py"))
 	cmd.Env = append(os.Environ(), "SPOKEGATE_URL="+s.url, "SPOKEGATE_KEY="+s.key("main"), "SPOKEGATE_KEY_SMALL="+s.key("small-only"),

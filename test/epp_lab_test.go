@@ -155,7 +155,7 @@ func (l *eppLab) healthIs(want healthv1.HealthCheckResponse_ServingStatus) {
 	for service, want := range map[string]healthv1.HealthCheckResponse_ServingStatus{
 		"liveness": healthv1.HealthCheckResponse_SERVING, "readiness": want, "": want, "envoy.service.ext_proc.v3.ExternalProcessor": want,
 	} {
-		eventually(t, 30*time.Second, func() error {
+		eventually(t, factPatience, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			got, err := client.Check(ctx, &healthv1.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))

@@ -44,7 +44,7 @@ func TestExactPicks(t *testing.T) {
 	if err := syscall.Kill(engine.pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		if n := u.metric(t, "spokegate_picker_blocks"); n != 0 {
 			return fmt.Errorf("%v blocks are known of an engine that is gone", n)
 		}

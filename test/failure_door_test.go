@@ -48,7 +48,7 @@ func badPolicy(t *testing.T, s *siege) {
 	u.rewrite(t, "")
 	u.opsSays(t, "/readyz", "empty")
 	u.rewrite(t, good+"# mended\n")
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		if page := u.page(t, "/readyz"); strings.Contains(page, "refused") {
 			return errors.New(page)
 		}
@@ -69,7 +69,7 @@ func hungDoor(t *testing.T, s *siege) {
 	}
 	thaw()
 	served := 0
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		r, err := sendHTTP1(t.Context(), u.listen, post(u.key("main"), "/v1/chat/completions", oneToken))
 		if err != nil || r.status != http.StatusOK {
 			served = 0

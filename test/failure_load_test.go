@@ -90,7 +90,7 @@ func (l *load) stop() []shot {
 func (l *load) whole(t testing.TB, n int) {
 	t.Helper()
 	from := time.Now()
-	eventually(t, callPatience, func() error {
+	eventually(t, factPatience, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		found := 0

@@ -172,7 +172,7 @@ func (g *meterGate) breaks(t *testing.T, s *siege) {
 	g.open()
 	cut := 0
 	for range 3 {
-		eventually(t, 30*time.Second, func() error {
+		eventually(t, factPatience, func() error {
 			n := g.cut()
 			if n == 0 {
 				return fmt.Errorf("Envoy has no connection to the meter")

@@ -57,7 +57,7 @@ func (s stores) redisKilled(t *testing.T, _ *siege) {
 // fallback waits until both doors say so.
 func (s stores) fallback(t *testing.T, want float64) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		for _, u := range s.ups {
 			if v := u.metric(t, "spokegate_limits_fallback"); v != want {
 				return fmt.Errorf("spokegate_limits_fallback of %s is %v", u.name, v)

@@ -146,7 +146,7 @@ func noWorker(t *testing.T, s *siege) {
 	}
 	// Nobody has collected the dead; the door must have noticed by itself.
 	refusals := 0
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		r, err := sendHTTP1(t.Context(), u.listen, post(u.key("main"), "/v1/chat/completions", oneToken))
 		if err != nil || r.status != http.StatusServiceUnavailable {
 			refusals = 0

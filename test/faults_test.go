@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 			u := ownUp(t, "killed-"+role, upOptions{policy: simPolicy(), rates: ratesFile(t), losing: role == "door"})
 			tr := startTraffic(u)
 			defer tr.stop()
-			eventually(t, 10*time.Second, func() error {
+			eventually(t, factPatience, func() error {
 				if tr.good.Load() < 8 {
 					return fmt.Errorf("%d of %d requests succeeded", tr.good.Load(), tr.sent.Load())
 				}
@@ -90,7 +90,7 @@ func recovers(t *testing.T, u *up, role string, victim process) {
 	if role == "door" || role == "envoy" {
 		before = 1
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		now := u.role(role)
 		for _, p := range now {
 			if p.pid == victim.pid && p.began == victim.began {
@@ -103,7 +103,7 @@ func recovers(t *testing.T, u *up, role string, victim process) {
 		return nil
 	})
 	good := 0
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		r, err := sendHTTP1(ctx, u.listen, post(u.key("main"), "/v1/chat/completions", oneToken))
@@ -116,7 +116,7 @@ func recovers(t *testing.T, u *up, role string, victim process) {
 		}
 		return nil
 	})
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		if n := len(u.workerAddrs(t, "sim")); n != 3 {
 			return fmt.Errorf("Envoy knows %d workers", n)
 		}

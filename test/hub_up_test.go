@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestUpWithItsHub runs the demo with the hub that it starts: what commands change there counts at the door, the door serves
@@ -89,7 +88,7 @@ func (u *up) hubCommand(t *testing.T, args ...string) (out, errs string, code in
 // answers waits until the key is answered so.
 func (u *up) answers(t *testing.T, key string, status int) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		r := u.do(t, post(key, "/v1/chat/completions", strings.Replace(oneToken, "sim-small", "sim-large", 1)))
 		if r.status != status {
 			return fmt.Errorf("%d, want %d: %s", r.status, status, r.body)

@@ -39,7 +39,7 @@ func TestHungDoor(t *testing.T) {
 		if err := syscall.Kill(door.pid, syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 30*time.Second, func() error {
+		eventually(t, factPatience, func() error {
 			if r := u.do(t, post(u.key("main"), "/v1/chat/completions", oneToken)); r.status != http.StatusOK {
 				return fmt.Errorf("still %v", r)
 			}

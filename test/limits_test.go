@@ -39,7 +39,7 @@ func TestRateLimit(t *testing.T) {
 		anthropic := u.do(t, post(u.key("rated"), "/v1/messages", oneToken))
 		wantRefusal(t, anthropic, "/v1/messages", http.StatusTooManyRequests, "")
 		// Refusals take nothing: after the wait that was named, one passes.
-		eventually(t, 30*time.Second, func() error {
+		eventually(t, factPatience, func() error {
 			if r := u.do(t, post(u.key("rated"), "/v1/chat/completions", oneToken)); r.status != http.StatusOK {
 				return fmt.Errorf("still refused: %v", r)
 			}
@@ -82,7 +82,7 @@ func TestConcurrencyLimit(t *testing.T) {
 		wantRefusal(t, r, "", http.StatusTooManyRequests, "concurrency_limit_exceeded")
 		u.ledger.refused(r.admission())
 		held[0].cut()
-		eventually(t, 10*time.Second, func() error {
+		eventually(t, factPatience, func() error {
 			if r := u.do(t, post(u.key("slots"), "/v1/chat/completions", oneToken)); r.status != http.StatusOK {
 				return fmt.Errorf("the place of a client that left is not free: %v", r)
 			}
@@ -122,7 +122,7 @@ func TestPolicyChange(t *testing.T) {
 	try := func(key string) int { return u.do(t, get(u.key(key), "/v1/models")).status }
 	becomes := func(key string, status int) {
 		t.Helper()
-		eventually(t, 30*time.Second, func() error {
+		eventually(t, factPatience, func() error {
 			if got := try(key); got != status {
 				return fmt.Errorf("%s: want %d, got %d", key, status, got)
 			}

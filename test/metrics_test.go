@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // catalogued is one row of docs/metrics.md.
@@ -124,7 +123,7 @@ func TestCatalogue(t *testing.T) {
 	}
 	want := catalogue(t)
 	pages := u.workerPages(t)
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		door, worker := expose(u.page(t, "/metrics")), map[string]exposed{}
 		for _, p := range pages {
 			maps.Copy(worker, expose(fetchPage(t, p, "/metrics")))
@@ -207,7 +206,7 @@ func TestWorkerSaysWhy(t *testing.T) {
 		if page := fetchPage(t, p, "/healthz"); !strings.HasPrefix(page, "ok") {
 			t.Errorf("/healthz: %s", page)
 		}
-		eventually(t, 10*time.Second, func() error {
+		eventually(t, factPatience, func() error {
 			page := fetchPage(t, p, "/readyz")
 			if !strings.Contains(page, "ok   engine sim: ready") || !strings.Contains(page, "ok   doors: joined to door-1") {
 				return fmt.Errorf("/readyz: %s", page)

@@ -108,7 +108,7 @@ func TestWrongKeys(t *testing.T) {
 	if n := u.slowed(t, "held"); n != 0 {
 		t.Errorf("ten wrong keys, and %d answers were held back", n)
 	}
-	eventually(t, callPatience, func() error { // on a slow machine the eleventh may come late enough
+	eventually(t, factPatience, func() error { // on a slow machine the eleventh may come late enough
 		began := time.Now()
 		r := guess(11, source)
 		if n := u.slowed(t, "held"); n == 0 {
@@ -138,7 +138,7 @@ func TestWrongKeys(t *testing.T) {
 // from elsewhere gets the usual answer.
 func (u *up) flood(t *testing.T, source field, guess func(int, field) reply, right func()) (passed int) {
 	t.Helper()
-	eventually(t, callPatience, func() error {
+	eventually(t, factPatience, func() error {
 		var mu sync.Mutex
 		var refused []reply
 		var all sync.WaitGroup

@@ -48,7 +48,7 @@ func (u *up) serves(endpoint string) error {
 // opsSays waits until a page holds a text.
 func (u *up) opsSays(t testing.TB, path, text string) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		if page := u.page(t, path); !strings.Contains(page, text) {
 			return fmt.Errorf("no %q in %s", text, page)
 		}

@@ -55,7 +55,7 @@ func (p process) freeze(t testing.TB) {
 	if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid))
 		for _, s := range stats {
 			stat, err := os.ReadFile(s)
@@ -155,6 +155,9 @@ func (p process) memory(t testing.TB) int64 {
 	}
 	return pages * int64(os.Getpagesize())
 }
+
+// factPatience is for what takes a moment, on a machine that does much else.
+const factPatience = time.Minute
 
 // eventually waits for a fact, and fails with the last reason why it is not so.
 func eventually(t testing.TB, patience time.Duration, fact func() error) {

@@ -166,7 +166,7 @@ func TestEngineStopsWhenClientLeaves(t *testing.T) {
 				if _, err := conn.Write(c.http1(u.listen)); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, callPatience, func() error {
+				eventually(t, factPatience, func() error {
 					if len(u.engine.got(label)) == 0 {
 						return fmt.Errorf("the engine has not been asked")
 					}

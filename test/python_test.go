@@ -114,7 +114,7 @@ func runPython(t *testing.T, u *up) pythonResults {
 	if _, err := os.Stat(python); err != nil {
 		t.Fatal("the Python client is missing: run `make e2e`, which installs test/clients/requirements.txt into .tools/venv")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, filepath.Join("clients", "openai_sdk.py"))
 	cmd.Env = append(os.Environ(), "SPOKEGATE_URL=http://"+u.listen, "SPOKEGATE_KEY="+u.key("main"),

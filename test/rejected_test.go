@@ -139,7 +139,7 @@ func priceOfTheRevision(t *testing.T, u *up) {
 	}
 	u.rewrite(t, strings.Replace(u.policy.yaml(), pricedModel, dearerModel, 1))
 	var dear *usagev1.Record
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		dear = u.ledger.usage(t, u.ok(t, post(u.key("main"), "/v1/chat/completions", oneToken)).admission())
 		if dear.GetPrice().GetCurrency() != "EUR" {
 			return fmt.Errorf("the price is still %v", dear.Price)

@@ -46,7 +46,7 @@ func (u *up) revoke(t *testing.T, credential string, args ...string) {
 func (u *up) becomes(t *testing.T, credential string, status int) {
 	t.Helper()
 	began := time.Now()
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		if r := u.asks(t, credential); r.status != status {
 			return fmt.Errorf("want %d, got %v", status, r)
 		}
@@ -73,7 +73,7 @@ func (u *up) revokeCuts(t *testing.T) {
 		r, _ := sendHTTP2(ctx, u.listen, post(u.key("gone"), "/v1/chat/completions", goOn, fromStranger()))
 		answered <- r
 	}()
-	eventually(t, callPatience, func() error {
+	eventually(t, factPatience, func() error {
 		running := slices.DeleteFunc(u.ledger.open(), func(r *usagev1.Record) bool { return r.GetKey() != "gone" })
 		if len(running) != 2 {
 			return fmt.Errorf("want two requests of it running, got %v", running)

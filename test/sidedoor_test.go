@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // workerAddrs asks Envoy which workers an endpoint has.
@@ -121,7 +120,7 @@ func spyOn(t *testing.T, u *up, spy *tap, name string) caught {
 	t.Helper()
 	var seen caught
 	n := 0
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		n++
 		label := fmt.Sprintf("case/%s-%d", name, n)
 		u.ok(t, post(u.key("main"), "/v1/chat/completions", fmt.Sprintf(`{"model":"sim-small","max_tokens":1,"messages":[{"role":"user","content":"%d %s"}]}`,

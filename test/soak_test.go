@@ -82,7 +82,7 @@ func (s *soak) goesOn(t testing.TB, n int) {
 		return n
 	}
 	before := whole()
-	eventually(t, 2*callPatience, func() error {
+	eventually(t, factPatience, func() error {
 		if now := whole(); now < before+n {
 			return fmt.Errorf("%d more whole answers of %d", now-before, n)
 		}

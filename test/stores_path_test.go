@@ -63,7 +63,7 @@ func (s stores) acrossDoors(t *testing.T) {
 		wantRefusal(t, ask(u), "", http.StatusTooManyRequests, "concurrency_limit_exceeded")
 	}
 	held[0].cut() // at the first door; the place is to be had at the second
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		if r := ask(s.ups[1]); r.status != http.StatusOK {
 			return fmt.Errorf("%v", r)
 		}
@@ -94,7 +94,7 @@ func (s stores) inRedis(t *testing.T, key string, n int64) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.redis.Socket})
 	defer c.Close()
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		doors, err := c.ZCard(t.Context(), "{spokegate:local}:doors").Result()
 		if err != nil || doors != 2 {
 			return fmt.Errorf("%d doors are in Redis (%v)", doors, err)
@@ -117,7 +117,7 @@ func (s stores) nothingBreaks(t *testing.T, _ *siege) {
 }
 
 // kafkaPatience is for a virtual machine that starts beside all the other tests.
-const kafkaPatience = 90 * time.Second
+const kafkaPatience = 4 * time.Minute
 
 func (s stores) opsSay(t *testing.T, text string) {
 	t.Helper()

@@ -80,7 +80,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("plain HTTP is served beside HTTPS: %v", r)
 	}
 	_, _, renewed := certificate(t, dir, 2)
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, factPatience, func() error {
 		resp, err := getTLS(t.Context(), u, renewed, true)
 		if err == nil && resp.TLS.PeerCertificates[0].SerialNumber.Int64() != 2 {
 			err = fmt.Errorf("the certificate is number %v", resp.TLS.PeerCertificates[0].SerialNumber)

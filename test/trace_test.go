@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // What a client might send to steer tracing: a trace of its own that wants to be sampled.
@@ -84,7 +83,7 @@ func TestOneTraceOverAllParts(t *testing.T) {
 
 			wanted := []string{"spokegate-envoy/request", "spokegate-door/admission", "spokegate-door/pick", "spokegate-worker/worker"}
 			var spans map[string][]span
-			eventually(t, 30*time.Second, func() error {
+			eventually(t, factPatience, func() error {
 				spans = c.of(r.admission())
 				for _, w := range wanted {
 					if len(spans[w]) != 1 {
