@@ -57,10 +57,10 @@ type piece uint64
 const (
 	hashBits = 40
 	hashMask = 1<<hashBits - 1
-	// maxLength of a block in bytes: 256 tokens of 64. A walk hashes the prompt once for each length that follows a node, so
-	// both are bounded.
-	maxLength  = 16 << 10
-	maxLengths = 1024
+	// maxLength of a block in bytes: 2,048 tokens of 128, which are as many blanks. maxLengths may follow one block, each to be looked
+	// for among the others. Both are more than prompts can be made to have: what is refused here, a worker cannot announce again.
+	maxLength  = 256 << 10
+	maxLengths = 16 << 10
 )
 
 func pieceOf(length uint32, hash uint64) piece {

@@ -2,6 +2,7 @@ package blocktree
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -84,20 +85,46 @@ func TestWhatIsRefused(t *testing.T) {
 
 // TestLengthsAreBounded: a walk hashes the prompt once for each.
 func TestLengthsAreBounded(t *testing.T) {
-	tree := New(seed, 10_000)
+	tree := New(seed, maxLengths+1)
 	for n := range uint32(maxLengths) {
 		if err := tree.Store(0, Block{Key: n + 1, Length: n}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tree.Store(0, Block{Key: 5000, Length: maxLengths}); !errors.Is(err, ErrBlock) {
+	if err := tree.Store(0, Block{Key: maxLengths + 1, Length: maxLengths}); !errors.Is(err, ErrBlock) {
 		t.Errorf("a length too many: %v", err)
 	}
-	if err := tree.Store(0, Block{Key: 5000, Length: 1, Hash: 1}); err != nil {
+	if err := tree.Store(0, Block{Key: maxLengths + 1, Length: 1, Hash: 1}); err != nil {
 		t.Errorf("another block of a length that is there: %v", err)
 	}
 	tree.Clear(0)
 	if blocks, _ := tree.Size(); blocks != 0 || len(tree.roots) != 0 {
 		t.Errorf("%d blocks, %d roots are left", blocks, len(tree.roots))
+	}
+}
+
+// TestAWalkGivesUp on announcements that are made to be slow: all that it finds is so, and what others hold is found as before.
+func TestAWalkGivesUp(t *testing.T) {
+	tree := New(seed, 1<<20)
+	chain(t, tree, 1, Device, 1, "hello ", "world")
+	prompt := strings.Repeat("a", 300_000)
+	const levels, decoys = 200, 250
+	for level, key := uint32(0), uint32(1); level < levels; level++ {
+		parent := max(key, 1) - 1
+		for i := range uint32(decoys) {
+			if err := tree.Store(0, Block{Key: key + 1 + i, Parent: parent, Length: 16<<10 - i, Hash: uint64(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		key += decoys + 1
+		if err := tree.Store(0, Block{Key: key - 1, Parent: parent, Length: 1, Hash: hashOf("a")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h := held(tree, 0, prompt); h.Blocks < 1 || h.Blocks == levels || h.Bytes != h.Blocks {
+		t.Errorf("%+v", h)
+	}
+	if h := held(tree, 1, "hello world"); h.Blocks != 2 {
+		t.Errorf("%+v", h)
 	}
 }

@@ -17,6 +17,7 @@ type Held struct {
 type Walk struct {
 	tree   *Tree
 	prompt []byte
+	left   int      // bytes that it may still hash
 	best   []uint32 // by worker: one more than its place in found
 	found  []Found
 	ends   [][]uint32 // by depth of nodes: where the pieces end in the prompt
@@ -53,7 +54,7 @@ func (f *Found) Held() Held {
 // can be asked for until the next Find or Reset.
 func (w *Walk) Find(t *Tree, root uint64, prompt []byte) {
 	w.Reset()
-	w.tree, w.prompt = t, prompt
+	w.tree, w.prompt, w.left = t, prompt, walkMost+2*len(prompt)
 	if len(w.best) < len(t.slots) {
 		w.best = make([]uint32, len(t.slots))
 	}
@@ -62,6 +63,14 @@ func (w *Walk) Find(t *Tree, root uint64, prompt []byte) {
 	}
 	w.tree, w.prompt = nil, nil
 }
+
+// A walk hashes each byte of the prompt twice, and the beginning of what follows a block once for each length that blocks have there:
+// a few, but for prompts and announcements that are made to be slow. It finds less of what they hold beyond walkMost bytes of those,
+// a millisecond, where each length counts as lengthCost more.
+const (
+	walkMost   = 8 << 20
+	lengthCost = 256
+)
 
 // Of is what one worker holds, by the last Find; nil: nothing. It is valid until the next.
 func (w *Walk) Of(worker int) *Found {
@@ -84,6 +93,9 @@ func (w *Walk) children(n uint32, at uint32, all step) {
 	for _, l := range w.tree.nodes[n].lengths {
 		if int(l.length) > len(rest) {
 			continue
+		}
+		if w.left -= int(l.length) + lengthCost; w.left < 0 {
+			return
 		}
 		if child := w.tree.edges[edge{n, w.tree.hash(rest[:l.length])}]; child != 0 {
 			w.node(child, at, all)
@@ -148,6 +160,9 @@ func (w *Walk) node(id uint32, at uint32, all step) {
 		}
 	}
 	ends := w.match(n, at, all.level)
+	if len(ends) > 0 {
+		w.left -= int(ends[len(ends)-1] - at)
+	}
 	for holders, path := n.holders, above; len(holders) > 0; {
 		worker := holders[0].worker
 		own := sameWorker(holders, worker)
