@@ -20,7 +20,9 @@ const intakeEvery = time.Second
 // intake makes spokes known that have joined by themselves, and keeps what they report of their GPUs.
 func intake(ctx context.Context, h *hub.Hub, p *push.Server, log *slog.Logger) error {
 	last, said := map[string]time.Time{}, ""
+	told := map[string]uint64{} // of doors that are ahead: what they hold
 	for pause(ctx, intakeEvery) {
+		tellAhead(p.Holders(), told, log)
 		for _, d := range speakers(p.Holders()) {
 			err := h.RegisterSpoke(ctx, d.Spoke, d.Report.GetLabels())
 			if err == nil && d.ReportedAt.After(last[d.Spoke]) { // what is as before, the hub knows
@@ -35,6 +37,26 @@ func intake(ctx context.Context, h *hub.Hub, p *push.Server, log *slog.Logger) e
 		}
 	}
 	return nil
+}
+
+// tellAhead logs once of each door that it holds a later revision than the hub has.
+func tellAhead(doors []push.Holder, told map[string]uint64, log *slog.Logger) {
+	for _, d := range doors {
+		door := d.Spoke + "/" + d.Door
+		switch {
+		case !d.Ahead():
+			delete(told, door)
+		case told[door] != d.Says:
+			told[door] = d.Says
+			log.Error("a door "+ahead(&d), "door", door, "holds", d.Says, "offered", d.NackRevision)
+		}
+	}
+}
+
+// ahead says what it means that a door holds a later revision.
+func ahead(d *push.Holder) string {
+	return fmt.Sprintf("holds revision %d and takes nothing from here, not even a key that is revoked, while the latest here is %d: "+
+		"this hub's database is an old copy. See Restore in docs/hub.md, and -continue-above", d.Says, d.NackRevision)
 }
 
 // speakers are one door of each spoke: the first that is connected and says something of its GPUs, else the first.
