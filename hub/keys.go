@@ -125,7 +125,8 @@ func (w *work) rotate(id, newID, hash string, overlap time.Duration) ([]change, 
 	w.name, w.old = newID, id
 	return []change{
 		{Change: Change{Kind: KindKey, Name: id, Body: old.raw(), IfRevision: &had.since}},
-		{Change: Change{Kind: KindKey, Name: newID, Body: fresh.raw(), IfRevision: new(uint64)}},
+		// Exact: what an admin gave to the old one, the new one has whoever rotates.
+		{Change: Change{Kind: KindKey, Name: newID, Body: fresh.raw(), IfRevision: new(uint64)}, exact: true},
 	}, nil
 }
 

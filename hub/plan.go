@@ -151,7 +151,7 @@ func (w *work) keyRules(p planned, exact bool) error {
 	case w.by.Actor.Role == RoleAdmin:
 	case was.yes("revoked") && !is.yes("revoked"):
 		return &Forbidden{at + ": a team owner does not bring back a key that was revoked: make another"}
-	case !was.yes("explain") && is.yes("explain"):
+	case !was.yes("explain") && is.yes("explain") && !exact:
 		return &Forbidden{at + ".explain: only an admin gives this to a key"}
 	}
 	if _, says := is["revoked"]; was.yes("revoked") && !says && !exact { // a body from before that is no pardon
