@@ -264,14 +264,5 @@ func (c *Cut) diff(other *Cut, kind string) (changed []Resource, removed []Ref) 
 	return changed, removed
 }
 
-// Versions are those of all resources.
-func (c *Cut) Versions() map[Ref]string {
-	out := make(map[Ref]string, c.Len())
-	for r := range c.All() {
-		out[r.Ref] = r.Version
-	}
-	return out
-}
-
 // Same says whether two cuts have the same content; their revisions may differ. A cut that is nil has none.
 func (c *Cut) Same(o *Cut) bool { return c != nil && o != nil && bytes.Equal(c.digest, o.digest) }

@@ -36,7 +36,11 @@ func TestCutsAgainstMaps(t *testing.T) {
 			want[r.Ref] = r.Version
 		}
 		next := c.Next(&policyv1.Revision{Number: n, Message: "m"}, changed, removed)
-		if got := next.Versions(); !maps.Equal(got, want) || next.Len() != len(want) {
+		got := map[Ref]string{}
+		for r := range next.All() {
+			got[r.Ref] = r.Version
+		}
+		if !maps.Equal(got, want) || next.Len() != len(want) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
 		if !bytes.Equal(next.Revision().GetDigest(), next.Digest()) || next.Revision().GetNumber() != n {
