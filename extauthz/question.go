@@ -38,12 +38,12 @@ const (
 	mostSession   = 256
 )
 
-// sessionOf is a team's session as the router takes it, 0: none is named. The same name of another team is another session.
-func (q question) sessionOf(team string) uint64 {
-	if q.session == "" {
+// Session is a team's session as the router takes it, 0: none is named. The same name of another team is another session.
+func Session(team, name string) uint64 {
+	if name == "" {
 		return 0
 	}
-	return xxh3.HashString(team + "\x00" + q.session)
+	return xxh3.HashString(team + "\x00" + name[:min(len(name), mostSession)])
 }
 
 // credential is the one secret that the request carries, or why there is none. A client may send it in both headers, as some

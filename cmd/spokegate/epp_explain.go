@@ -22,6 +22,7 @@ func explainPick(ctx context.Context, args []string) error {
 	file := f.String("file", "", "`file` with the body of the request (default: standard input)")
 	path := f.String("path", "/v1/chat/completions", "where the request would be sent")
 	session := f.String("session", "", "the request's x-session-id")
+	team := f.String("team", "", "the `team` whose session it is: a door's sessions are each team's own. Of a standalone picker: empty")
 	sheddable := f.Bool("sheddable", false, "as a key's that is refused first")
 	output := f.String("o", "text", "text or json")
 	if err := parse(f, args); err != nil {
@@ -39,7 +40,7 @@ func explainPick(ctx context.Context, args []string) error {
 		defer opened.Close()
 		body = opened
 	}
-	query := url.Values{"path": {*path}, "model": {*model}, "session": {*session}, "sheddable": {fmt.Sprint(*sheddable)}}
+	query := url.Values{"path": {*path}, "model": {*model}, "session": {*session}, "team": {*team}, "sheddable": {fmt.Sprint(*sheddable)}}
 	ops, err := at.find()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/spokegate/spokegate/epp"
+	"github.com/spokegate/spokegate/extauthz"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router"
@@ -59,7 +60,7 @@ func answerJSON(w http.ResponseWriter, v any) {
 }
 
 // explain answers what the picker would choose for the body of a request. Of the query, path is where it would be sent, model
-// takes the place of the body's, session and sheddable are as in the policy.
+// takes the place of the body's, session is of a team where a door admits, and sheddable is as in the policy.
 func (p pickerPages) explain(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, p.bodyLimit))
 	if err != nil {
@@ -90,7 +91,9 @@ func (p pickerPages) explain(w http.ResponseWriter, r *http.Request) {
 		req.Model, endpoint = model.Name, model.Endpoint.Name
 	}
 	hints := router.Ask{Sheddable: ask.Get("sheddable") == "true"}
-	if s := ask.Get("session"); s != "" {
+	if s := ask.Get("session"); ask.Get("team") != "" {
+		hints.Session = extauthz.Session(ask.Get("team"), s)
+	} else if s != "" { // who picks without admission knows no teams
 		hints.Session = xxh3.HashString(s)
 	}
 	e := explanation{Model: req.Model, Endpoint: endpoint, Workers: []string{}}

@@ -12,10 +12,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/zeebo/xxh3"
 
 	"github.com/spokegate/spokegate/epp"
+	"github.com/spokegate/spokegate/extauthz"
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
+	"github.com/spokegate/spokegate/router"
 )
 
 // pickerSite is a picker with two workers, and its pages.
@@ -25,6 +29,7 @@ func pickerSite(t *testing.T) (p *epp.Picker, address string) {
 	snap := snapshot(t)
 	current.Store(snap)
 	endpoint := snap.Endpoints()[0].Name
+	snap.Endpoints()[0].Routing.AffinityWeight = 8
 	for name, addr := range map[string]string{"gpu-1": "10.0.0.1:1", "gpu-2": "10.0.0.2:1"} {
 		if _, err := f.Join(fleet.Worker{Name: name, Endpoint: endpoint, Addr: addr, Engine: "sim", Epoch: "1", State: fleet.Ready}); err != nil {
 			t.Fatal(err)
@@ -72,6 +77,37 @@ func TestAPickIsExplainedAndNotMade(t *testing.T) {
 			if w.Requests != 0 || w.Prefill != 0 || st[0].Picks["picked"] != 0 {
 				t.Errorf("%+v", w)
 			}
+		}
+	}
+}
+
+// TestASessionIsExplained as it is picked for: a door's is its team's, of a picker without admission everybody's.
+func TestASessionIsExplained(t *testing.T) {
+	const body = `{"model":"m","messages":[{"role":"user","content":"x"}]}`
+	for _, c := range []struct {
+		picked uint64
+		query  string
+		here   bool
+	}{
+		{extauthz.Session("web", "abc"), "&session=abc&team=web", true},
+		{extauthz.Session("web", "abc"), "&session=abc&team=night", false},
+		{extauthz.Session("web", "abc"), "&session=abc", false},
+		{xxh3.HashString("abc"), "&session=abc", true},
+		{0, "&team=web", false},
+	} {
+		p, address := pickerSite(t)
+		req, bad := openai.Scan(openai.Chat, []byte(body))
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		choice, err := p.Pick(t.Context(), time.Now(), p.Status()[0].Name, router.Ask{Session: c.picked}, req, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		choice.Booking.Release()
+		text, err := postBody(t.Context(), "http://"+address+"/epp/explain?path=/v1/chat/completions"+c.query, strings.NewReader(body))
+		if err != nil || strings.Contains(string(text), "the session was here last") != c.here {
+			t.Errorf("%s: %v, %s", c.query, err, text)
 		}
 	}
 }
