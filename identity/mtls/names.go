@@ -11,6 +11,11 @@ import (
 // WorkerPrefix is how the URI of a worker of a spoke begins in a certificate: its name follows.
 func WorkerPrefix(spoke string) string { return "spiffe://" + spoke + "/worker/" }
 
+// isWorkers says that a URI is a worker's, of whichever spoke.
+func isWorkers(uri string) bool {
+	return strings.HasPrefix(uri, "spiffe://") && strings.Contains(uri, "/worker/")
+}
+
 // IsWorker says what is against a certificate being that of the worker name of a spoke: it must have the name as a DNS name,
 // or WorkerPrefix and the name as a URI.
 func IsWorker(c *x509.Certificate, spoke, name string) error {

@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -30,6 +31,30 @@ func (s *Server) caller(ctx context.Context) (*x509.Certificate, error) {
 		return nil, status.Error(codes.Unauthenticated, "a certificate is needed")
 	}
 	return caller, nil
+}
+
+// share takes one of the streams that a certificate may have: a fifth of all, so that who takes them all locks out itself alone.
+func (s *Server) share(caller *x509.Certificate) (leave func(), err error) {
+	if caller == nil {
+		return func() {}, nil
+	}
+	whose := sha256.Sum256(caller.Raw)
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if most := max(1, s.cfg.Streams/5); s.shares[whose] >= most {
+		return nil, s.refuse("full", "", status.Errorf(codes.ResourceExhausted, "there are %d streams by this certificate already", most))
+	}
+	if s.shares == nil {
+		s.shares = map[[sha256.Size]byte]int{}
+	}
+	s.shares[whose]++
+	return func() {
+		s.gate.Lock()
+		defer s.gate.Unlock()
+		if s.shares[whose]--; s.shares[whose] == 0 {
+			delete(s.shares, whose)
+		}
+	}, nil
 }
 
 // named holds who a caller says it is against its certificate.

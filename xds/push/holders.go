@@ -41,6 +41,9 @@ type Holder struct {
 // mostHolders bounds how many doors are remembered. Of those that are away the longest gone go first.
 const mostHolders = 20_000
 
+// mostOfSpoke bounds those of one spoke, so that one that makes up names pushes out no others'.
+const mostOfSpoke = 2000
+
 // holders are all doors that were here since the hub started.
 type holders struct {
 	mu     sync.Mutex
@@ -70,8 +73,16 @@ func (l *holders) of(spoke, door string) *holder {
 	node := delta.Node(spoke, door)
 	h := l.byNode[node]
 	if h == nil {
-		if len(l.byNode) >= mostHolders {
-			l.forget()
+		n := 0
+		for _, other := range l.byNode {
+			if other.Spoke == spoke {
+				n++
+			}
+		}
+		if n >= mostOfSpoke {
+			l.forget(spoke)
+		} else if len(l.byNode) >= mostHolders {
+			l.forget("")
 		}
 		h = &holder{Holder: Holder{Spoke: spoke, Door: door}}
 		l.byNode[node] = h
@@ -79,11 +90,11 @@ func (l *holders) of(spoke, door string) *holder {
 	return h
 }
 
-// forget drops the one that has been away for longest.
-func (l *holders) forget() {
+// forget drops the one that has been away for longest, of a spoke or, "", of all.
+func (l *holders) forget(spoke string) {
 	var oldest string
 	for node, h := range l.byNode {
-		if h.stream == nil && (oldest == "" || h.Since.Before(l.byNode[oldest].Since)) {
+		if h.stream == nil && (spoke == "" || h.Spoke == spoke) && (oldest == "" || h.Since.Before(l.byNode[oldest].Since)) {
 			oldest = node
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
 	"github.com/spokegate/spokegate/xds/delta"
@@ -33,6 +34,11 @@ func (s *Server) Report(rpc hubv1.Spokes_ReportServer) error {
 	if err != nil {
 		return s.refuse("identity", from(rpc.Context()), err)
 	}
+	unshare, err := s.share(caller)
+	if err != nil {
+		return err
+	}
+	defer unshare()
 	rep := &reporter{server: s, rpc: rpc, in: make(chan *hubv1.ReportRequest), failed: make(chan error, 1)}
 	go rep.receive()
 	first, err := awaitFirst(rpc.Context(), rep.in, rep.failed, s.closing)
@@ -94,6 +100,11 @@ func (rep *reporter) run(first *hubv1.ReportRequest, expiry <-chan time.Time) er
 
 func (rep *reporter) take(r *hubv1.ReportRequest) error {
 	s := rep.server
+	if n := proto.Size(r.GetReport()); n > mostReport {
+		if r.Report.Revoked = r.Report.Revoked[:min(len(r.Report.Revoked), mostRevoked)]; proto.Size(r.Report) > mostReport {
+			return status.Errorf(codes.InvalidArgument, "a report of %d bytes: want at most %d", n, mostReport)
+		}
+	}
 	if r.GetReport() != nil {
 		s.holders.reported(rep.spoke, rep.door, r.GetReport(), s.cfg.Now())
 	}
@@ -117,6 +128,13 @@ func (rep *reporter) tell() error {
 		rep.told = told
 	}
 }
+
+const (
+	// mostReport is how much of a door is kept, in bytes.
+	mostReport = 256 << 10
+	// mostRevoked is how many keys that a spoke refuses by itself are kept of a report that is too long.
+	mostRevoked = 1000
+)
 
 // mostTold is how many totals go into one message: some 80 bytes each.
 const mostTold = 8192

@@ -15,6 +15,7 @@ package push
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -78,6 +79,7 @@ type Server struct {
 	gate    sync.Mutex    // guards what follows
 	pushes  int           // streams that are open
 	reports int
+	shares  map[[sha256.Size]byte]int // streams of each certificate
 	closed  bool
 	open    sync.WaitGroup
 }
@@ -177,6 +179,11 @@ func (s *Server) DeltaAggregatedResources(rpc discoveryv3.AggregatedDiscoverySer
 	if err != nil {
 		return s.refuse("identity", from(rpc.Context()), err)
 	}
+	unshare, err := s.share(caller)
+	if err != nil {
+		return err
+	}
+	defer unshare()
 	st := &stream{server: s, rpc: rpc, nonce: 1, in: make(chan *discoveryv3.DeltaDiscoveryRequest), out: make(chan message),
 		failed: make(chan error, 1), superseded: make(chan struct{})}
 	go st.receive()

@@ -16,9 +16,9 @@ type used struct {
 	mu     sync.Mutex
 	seq    uint64
 	byKey  map[usedKey]*list.Element
-	recent list.List         // of *usedEntry, the one changed last at the front
-	stores map[string]uint32 // numbers of stores, so that an entry names them cheaply
-	day    int64             // since the epoch, of the last forgetting
+	recent list.List // of *usedEntry, the one changed last at the front
+	stores map[string]*usedStore
+	day    int64 // since the epoch, of the last forgetting
 }
 
 type usedKey struct {
@@ -36,6 +36,12 @@ type usedEntry struct {
 	parts      []usedPart
 }
 
+// usedStore is who counts. Its number names it cheaply in entries.
+type usedStore struct {
+	number uint32
+	parts  int // sums that it is in
+}
+
 type usedPart struct {
 	store uint32
 	used  int64
@@ -44,16 +50,24 @@ type usedPart struct {
 const (
 	// mostUsed bounds the sums, some 200 bytes each.
 	mostUsed = 1 << 22
+	// mostOfStore is how many sums one store may be in: one that lies leaves room for others.
+	mostOfStore = mostUsed / 2
+	// mostStores bounds the names of stores; a door that counts by itself is a new one at each start.
+	mostStores = 1 << 18
+	// mostLimit is the longest name of a limit, in bytes.
+	mostLimit = 512
 	// mostCount is where a count ends, as limits has it.
 	mostCount = 1 << 52
 	// usedLinger is how long a period is kept after its end.
 	usedLinger = time.Hour
+	// usedEarly is how far the clock of who counts may be before ours: doors forget a period when they hear of the next.
+	usedEarly = time.Minute
 )
 
 var errUsedFull = errors.New("there are too many sums of usage")
 
 func newUsed(hub string) *used {
-	return &used{hub: hub, byKey: map[usedKey]*list.Element{}, stores: map[string]uint32{}}
+	return &used{hub: hub, byKey: map[usedKey]*list.Element{}, stores: map[string]*usedStore{}}
 }
 
 // take notes what a store has counted: absolute, so that it may be told again.
@@ -64,27 +78,33 @@ func (u *used) take(store string, totals []*hubv1.Total, now time.Time) error {
 		u.day = day
 		u.forget(now)
 	}
-	id, known := u.stores[store]
-	if !known {
-		id = uint32(len(u.stores) + 1)
-		u.stores[store] = id
+	by := u.stores[store]
+	if by == nil {
+		if len(u.stores) >= mostStores {
+			return errUsedFull
+		}
+		by = &usedStore{number: uint32(len(u.stores) + 1)}
+		u.stores[store] = by
 	}
 	for _, t := range totals {
 		key := usedKey{t.GetLimit(), t.GetKind(), t.GetStart()}
-		if over(key, now) || t.GetUsed() < 0 {
+		if len(key.limit) > mostLimit || early(key, now) || over(key, now) || t.GetUsed() < 0 {
 			continue
+		}
+		if by.parts >= mostOfStore {
+			return errUsedFull
 		}
 		if u.byKey[key] == nil && len(u.byKey) >= mostUsed {
 			if u.forget(now); len(u.byKey) >= mostUsed {
 				return errUsedFull
 			}
 		}
-		u.note(key, id, min(t.GetUsed(), mostCount))
+		u.note(key, by, min(t.GetUsed(), mostCount))
 	}
 	return nil
 }
 
-func (u *used) note(key usedKey, store uint32, value int64) {
+func (u *used) note(key usedKey, by *usedStore, value int64) {
 	at := u.byKey[key]
 	if at == nil {
 		if value == 0 {
@@ -94,7 +114,10 @@ func (u *used) note(key usedKey, store uint32, value int64) {
 		u.byKey[key] = at
 	}
 	e := at.Value.(*usedEntry)
-	if !e.set(store, value) {
+	store, parts := by.number, len(e.parts)
+	changed := e.set(store, value)
+	by.parts += len(e.parts) - parts
+	if !changed {
 		return
 	}
 	u.seq++
@@ -135,7 +158,10 @@ func (e *usedEntry) part(store uint32) int64 {
 func (u *used) elsewhere(store string, since uint64, most int) (totals []*hubv1.Total, upTo uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	id := u.stores[store]
+	id := uint32(0)
+	if s := u.stores[store]; s != nil {
+		id = s.number
+	}
 	at := u.recent.Front()
 	for at != nil && at.Next() != nil && at.Next().Value.(*usedEntry).seq > since {
 		at = at.Next()
@@ -168,7 +194,28 @@ func (u *used) forget(now time.Time) {
 	}
 	if len(u.byKey) == 0 {
 		clear(u.stores)
+		return
 	}
+	byNumber := make(map[uint32]*usedStore, len(u.stores))
+	for _, s := range u.stores {
+		s.parts, byNumber[s.number] = 0, s
+	}
+	for _, at := range u.byKey {
+		for _, p := range at.Value.(*usedEntry).parts {
+			byNumber[p.store].parts++
+		}
+	}
+}
+
+// early says whether a key is of no period that has begun. Doors take the latest start that they hear of for the current one, so
+// nobody may give them another.
+func early(k usedKey, now time.Time) bool {
+	start := time.Unix(k.start, 0).UTC()
+	day := start.Truncate(24 * time.Hour)
+	if k.kind == hubv1.Kind_KIND_REQUESTS_PER_MONTH || k.kind == hubv1.Kind_KIND_TOKENS_PER_MONTH {
+		day = time.Date(start.Year(), start.Month(), 1, 0, 0, 0, 0, time.UTC)
+	}
+	return !start.Equal(day) || start.After(now.Add(usedEarly))
 }
 
 // over says whether a period has ended a while ago, or is none.
