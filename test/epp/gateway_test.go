@@ -77,6 +77,7 @@ func startGateway(dir string, ws *workers, ps *pickers) (*gateway, error) {
 		{Name: "by-header", Mode: full, Split: plain("by-header")},
 		{Name: "h2c", Mode: full, Split: plain("h2c")},
 		{Name: "retrying", Mode: full, Split: plain("http"), Retries: 3},
+		{Name: "parts", Mode: full, Split: []split{{"http", "picker-parts", 1}}, Retries: 3},
 		{Name: "buffered", Mode: "BUFFERED", Split: plain("http")},
 		{Name: "streamed", Mode: "STREAMED", Split: plain("http")},
 		{Name: "open", Mode: full, Split: []split{{"any", "relay", 1}}, FailOpen: true},
@@ -93,7 +94,7 @@ func startGateway(dir string, ws *workers, ps *pickers) (*gateway, error) {
 		{Name: "picker", HTTP2: true, Hosts: []hostPort{at(ps.main)}},
 		{Name: "relay", HTTP2: true, Checked: true, Hosts: []hostPort{at(r.addr)}},
 	}
-	for name, addr := range map[string]string{"picker-first": ps.first, "picker-second": ps.second} {
+	for name, addr := range map[string]string{"picker-first": ps.first, "picker-second": ps.second, "picker-parts": ps.parts} {
 		if addr == "" {
 			addr = ps.main // for Envoy's sake; the test is skipped
 		}

@@ -28,10 +28,23 @@ const (
 	pickerAddrSecond = "PICKER_ADDR_SECOND" // of 127.0.0.13 and ::1
 )
 
-// pickers are of three pools: all workers, and two that share the workers between them.
+// pickers are of four pools: all workers, two that share the workers between them, and one whose workers have parts to play.
 type pickers struct {
-	main, first, second string // addresses; first and second are empty where there is no picker of theirs
-	ours                []*picker
+	main, first, second, parts string // addresses; empty, but for main, where there is no picker of theirs
+	ours                       []*picker
+}
+
+// part is a worker of a pool, and what the list of workers says of it beside its address.
+type part struct {
+	*worker
+	more string
+}
+
+func alike(ws ...*worker) (parts []part) {
+	for _, w := range ws {
+		parts = append(parts, part{worker: w})
+	}
+	return parts
 }
 
 // picker is one `spokegate epp`.
@@ -50,19 +63,21 @@ func startPickers(dir string, ws *workers) (*pickers, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(6, "127.0.0.1")
+	ports, err := freePorts(8, "127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
 	ps := &pickers{}
-	for i, pool := range [][]*worker{ws.all(), {ws.one, ws.two}, {ws.three, ws.six}} {
+	for i, pool := range [][]part{alike(ws.all()...), alike(ws.one, ws.two), alike(ws.three, ws.six), {
+		{ws.one, ", role: decode, ranks: 2"}, {ws.two, ", role: decode, ranks: 2"}, {ws.three, ", role: prefill, ranks: 2"},
+	}} {
 		p, err := startPicker(dir, binary, ports[2*i], ports[2*i+1], pool)
 		if err != nil {
 			return nil, errors.Join(err, ps.stop())
 		}
 		ps.ours = append(ps.ours, p)
 	}
-	ps.main, ps.first, ps.second = ps.ours[0].addr, ps.ours[1].addr, ps.ours[2].addr
+	ps.main, ps.first, ps.second, ps.parts = ps.ours[0].addr, ps.ours[1].addr, ps.ours[2].addr, ps.ours[3].addr
 	return ps, nil
 }
 
@@ -79,11 +94,11 @@ func build() (string, error) {
 	return binary, nil
 }
 
-func startPicker(dir, binary string, port, ops int, pool []*worker) (*picker, error) {
+func startPicker(dir, binary string, port, ops int, pool []part) (*picker, error) {
 	var list strings.Builder
 	list.WriteString("workers:\n")
 	for i, w := range pool {
-		fmt.Fprintf(&list, "  - {name: w%d, address: %q}\n", i, w.addr)
+		fmt.Fprintf(&list, "  - {name: w%d, address: %q%s}\n", i, w.addr, w.more)
 	}
 	file := filepath.Join(dir, fmt.Sprintf("workers-%d.yaml", port))
 	if err := os.WriteFile(file, []byte(list.String()), 0o600); err != nil {
