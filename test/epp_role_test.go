@@ -21,6 +21,12 @@ func TestPickerByItself(t *testing.T) {
 	if homes["trains"] == homes["ships"] || homes["ships"] == homes["planes"] || homes["planes"] == homes["trains"] {
 		t.Errorf("three conversations are at %v", homes)
 	}
+	eventually(t, startPatience, func() error { // two of the engines tell by events: 64 bytes of a prompt are a block
+		if n := l.metric(t, "spokegate_picker_blocks"); n < 90 {
+			return fmt.Errorf("%v blocks are announced", n)
+		}
+		return nil
+	})
 	for topic, home := range homes {
 		elsewhere := l.engines[(home+1)%3]
 		if at := l.ask(topic, field{"x-gateway-destination-endpoint", elsewhere}); at != home {
