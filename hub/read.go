@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spokegate/spokegate/hub/store"
@@ -215,52 +214,6 @@ func (h *Hub) Diff(ctx context.Context, who Actor, from, to uint64) (Diff, error
 	})
 	slices.SortStableFunc(d.Changes, func(a, b Difference) int { return slices.Index(Kinds, a.Kind) - slices.Index(Kinds, b.Kind) })
 	return d, err
-}
-
-// String is the difference for people: a line for each member that changed.
-func (d Diff) String() string {
-	var b strings.Builder
-	for _, c := range d.Changes {
-		what := strings.TrimSpace(string(c.Kind) + " " + c.Name)
-		switch {
-		case c.Before == nil:
-			fmt.Fprintf(&b, "+ %s\n", what)
-		case c.After == nil:
-			fmt.Fprintf(&b, "- %s\n", what)
-		default:
-			fmt.Fprintf(&b, "~ %s\n", what)
-		}
-		memberLines(&b, c)
-	}
-	return b.String()
-}
-
-func memberLines(b *strings.Builder, c Difference) {
-	was, _ := readBody(c.Before)
-	is, _ := readBody(c.After)
-	names := map[string]bool{}
-	for name := range was {
-		names[name] = true
-	}
-	for name := range is {
-		names[name] = true
-	}
-	sorted := make([]string, 0, len(names))
-	for name := range names {
-		sorted = append(sorted, name)
-	}
-	slices.Sort(sorted)
-	for _, name := range sorted {
-		if bytes.Equal(was[name], is[name]) || name == nameMember(c.Kind) {
-			continue
-		}
-		if v, has := was[name]; has {
-			fmt.Fprintf(b, "  - %s: %s\n", name, v)
-		}
-		if v, has := is[name]; has {
-			fmt.Fprintf(b, "  + %s: %s\n", name, v)
-		}
-	}
 }
 
 // Audit gives entries of the audit log, the newest first.

@@ -150,7 +150,7 @@ func (s *scenario) look(t *testing.T, cmd, first string, arg func(string) string
 		if err != nil {
 			return s.failed(err)
 		}
-		return s.plain(d.String())
+		return s.plain(diffText(d))
 	case "revisions":
 		list, err := s.h.Revisions(ctx, who, number("before"), 0)
 		if err != nil {
