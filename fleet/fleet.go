@@ -68,7 +68,30 @@ func New() *Fleet {
 // Join adds w, in the state that it has. The name and the address must not be those of a worker that is here:
 // ErrDuplicate, ErrInvalid or ErrFull. leave takes it out again and can be called more than once.
 func (f *Fleet) Join(w Worker) (leave func(), err error) {
-	w, err = valid(w)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, err := f.join(w)
+	if err != nil {
+		return nil, err
+	}
+	f.change()
+	return func() { f.leave(m) }, nil
+}
+
+// Trial tells what Join would say to workers that came into an empty fleet one after another, of all of them at the cost of one.
+type Trial struct{ fleet *Fleet }
+
+// NewTrial begins with nobody.
+func NewTrial() Trial { return Trial{New()} }
+
+// Join is Fleet's.
+func (t Trial) Join(w Worker) error {
+	_, err := t.fleet.join(w)
+	return err
+}
+
+func (f *Fleet) join(w Worker) (*member, error) {
+	w, err := valid(w)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +99,6 @@ func (f *Fleet) Join(w Worker) (leave func(), err error) {
 		w.Joined = time.Now()
 	}
 	w.told = new(atomic.Pointer[Status])
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if _, taken := f.members[w.Name]; taken {
 		return nil, fmt.Errorf("name %s: %w", w.Name, ErrDuplicate)
 	}
@@ -89,8 +110,7 @@ func (f *Fleet) Join(w Worker) (leave func(), err error) {
 	}
 	m := &member{Worker: w, ready: f.version + 1}
 	f.members[w.Name], f.addrs[w.Addr] = m, w.Name
-	f.change()
-	return func() { f.leave(m) }, nil
+	return m, nil
 }
 
 // leave compares the member, so that a late call cannot remove a successor of the same name.

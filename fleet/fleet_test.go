@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -275,5 +276,28 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 	if v := f.View(); len(v.Workers) != 0 || len(f.Pickable("large")) != 0 {
 		t.Fatalf("left behind: %+v", v)
+	}
+}
+
+// TestTrial says what a fleet would, and does not take a view of all for each: of the largest fleet these were 5 GB.
+func TestTrial(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	trial := NewTrial()
+	worker := func(i int) Worker {
+		return Worker{Name: fmt.Sprint("w", i), Endpoint: "large", Addr: fmt.Sprintf("10.0.%d.%d:1", i/256, i%256)}
+	}
+	for i := range MaxWorkers {
+		if err := trial.Join(worker(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for w, want := range map[Worker]error{worker(0): ErrDuplicate, worker(MaxWorkers): ErrFull, {Name: "w"}: ErrInvalid} {
+		if err := trial.Join(w); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 100<<20 {
+		t.Errorf("%d bytes", after.TotalAlloc-before.TotalAlloc)
 	}
 }

@@ -76,13 +76,13 @@ func Parse(data []byte, endpoint string) ([]Listed, error) {
 		return nil, errors.New("there is more than one document")
 	}
 	// A fleet of its own says what is wrong with a worker, or with two of them.
-	trial := fleet.New()
+	trial := fleet.NewTrial()
 	list := make([]Listed, 0, len(l.Workers))
 	var wrong []error
 	for i, e := range l.Workers {
 		t, err := e.listed(endpoint)
 		if err == nil {
-			_, err = trial.Join(t.Worker)
+			err = trial.Join(t.Worker)
 		}
 		if errors.Is(err, fleet.ErrDuplicate) {
 			err = errors.New(strings.TrimSuffix(err.Error(), fleet.ErrDuplicate.Error()) + "twice in this file")
