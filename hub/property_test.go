@@ -51,7 +51,7 @@ func TestRandomCommits(t *testing.T) {
 		o := &oracle{revisions: []map[[2]string]string{{}}}
 		rnd := rand.New(rand.NewPCG(5, 8))
 		counts := map[string]int{}
-		for range 150 {
+		for range 125 {
 			h := hubs[rnd.IntN(2)]
 			if rnd.IntN(12) == 0 && len(o.revisions) > 2 {
 				counts[o.rollback(t, h, uint64(1+rnd.IntN(len(o.revisions)-1)), rnd.IntN(2) == 0)]++
