@@ -39,7 +39,8 @@ type Agent struct {
 	metrics metrics
 
 	// Touched by Start, and after it by the source's goroutine.
-	last uint64 // the highest number given to a revision, also to one that was lost
+	last   uint64 // the highest number given to a revision, also to one that was lost
+	unkept bool   // what is in force is not on disk
 
 	every time.Duration // between two looks at the spoke's own revocations
 
@@ -167,7 +168,11 @@ func (a *Agent) offer(c Candidate) {
 		a.status.LastNack, a.status.LastNackAt = err.Error(), now
 		revision := a.status.Revision
 		a.mu.Unlock()
-		a.Log.Warn("policy refused, the one before it goes on", "from", c.From, "revision", revision, "reason", err)
+		what := "policy refused, the one before it goes on"
+		if again {
+			what = "policy is in force and not on disk: until it is, a restart goes back to the one before"
+		}
+		a.Log.Warn(what, "from", c.From, "revision", revision, "reason", err)
 		a.source.Nack(err.Error(), again)
 		return
 	}
@@ -181,7 +186,8 @@ func (a *Agent) offer(c Candidate) {
 }
 
 // take puts a candidate in force: staged, compiled, kept, served, in this order, so that a crash at any point leaves a
-// revision that was checked. An error refuses it and changes nothing; again: the candidate is not at fault.
+// revision that was checked. An error refuses it and changes nothing. But again: the candidate is not at fault, and is in force
+// though the disk has not taken it, lest a key that is revoked goes on working because a disk is full.
 func (a *Agent) take(c Candidate) (again bool, err error) {
 	switch {
 	case c.Err != nil:
@@ -192,6 +198,9 @@ func (a *Agent) take(c Candidate) (again bool, err error) {
 		return false, errors.New("the digest does not fit the content: something is missing, or was changed on the way")
 	}
 	cut, err := a.stage(c.Cut)
+	if cut == nil && err == nil && a.unkept {
+		return a.keep(a.held())
+	}
 	if cut == nil || err != nil {
 		return false, err
 	}
@@ -199,12 +208,17 @@ func (a *Agent) take(c Candidate) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := a.keeper.Save(cut); err != nil {
-		return true, err
-	}
+	again, err = a.keep(cut)
 	a.serve(snapshot, Status{From: c.From})
 	a.Log.Info("policy in force", "revision", snapshot.Revision(), "digest", snapshot.Digest(), "from", c.From, "keys", snapshot.Keys())
-	return false, nil
+	return again, err
+}
+
+// keep puts a cut on disk. again: that is to be tried once more.
+func (a *Agent) keep(cut *policy.Cut) (again bool, err error) {
+	err = a.keeper.Save(cut)
+	a.unkept = err != nil
+	return a.unkept, err
 }
 
 // stage gives a candidate its revision. nil without an error: what it says is in force already.

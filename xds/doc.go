@@ -2,7 +2,7 @@
 // each, checks and compiles it, keeps it on disk, puts it in force, and answers ACK; or it answers NACK with the reason,
 // and the revision before it goes on.
 //
-// The package promises that what is in force was checked whole and is on disk, that it is one revision at a time, that a
+// The package promises that what is in force was checked whole, and is on disk or said not to be, that it is one revision at a time, that a
 // restart without a source serves the last good one, and that every offer is answered once. It promises no more than one
 // offer at a time, so nothing in it needs a queue.
 //

@@ -31,6 +31,6 @@ type Source interface {
 	// Ack: the candidate is in force, as this revision.
 	Ack(revision uint64)
 	// Nack: the candidate is refused, and the revision before it goes on. again says that the fault is not in the
-	// candidate (the disk is full), so that the same one is worth another offer later.
+	// candidate, which is in force and not on disk (that is full), so that the same one is worth another offer later.
 	Nack(reason string, again bool)
 }

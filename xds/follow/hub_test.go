@@ -41,6 +41,9 @@ func TestWhatCannotBeKeptIsFetchedAgain(t *testing.T) {
 		x, _ := h.holder("d")
 		return strings.Contains(x.Nack, "keep policy") && d.agent.Status().LastNack != ""
 	})
+	if st := d.agent.Status(); st.Revision != 2 {
+		t.Errorf("revision %d is in force: what 2 revokes goes on working because the disk is full", st.Revision)
+	}
 	if err := os.RemoveAll(block); err != nil {
 		t.Fatal(err)
 	}
