@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spokegate/spokegate/hub/api"
@@ -120,7 +121,7 @@ func doorRow(latest uint64, d api.Replica, now time.Time) []string {
 	if d.HeldSince != nil {
 		held = elapsed(now, *d.HeldSince)
 	}
-	if d.LimitsLocal {
+	if d.LimitsLocal || strings.HasPrefix(d.Limits, "in memory") { // the store is away, or there is none
 		limits = "local"
 	}
 	if d.Reported == nil {

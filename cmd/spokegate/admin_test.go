@@ -29,7 +29,8 @@ func TestSpokeStatusIsTold(t *testing.T) {
 			{Spoke: "east", Door: "b", Connected: true, Revision: 8, HeldSince: ago(time.Hour), Refused: 9, Reason: "teams[x]: \x1b[31mno", Reported: ago(0),
 				LimitsLocal: true, Limits: "by itself, Redis is away", SpoolLost: 1, Version: "1.1"},
 			{Spoke: "east", Door: "c", Connected: true, Revision: 6, HeldSince: ago(3 * 24 * time.Hour)},
-			{Spoke: "east", Door: "d", Since: now.Add(-2 * time.Minute), Revision: 7, Reported: ago(time.Hour), FromDisk: true, Version: "1.1"},
+			{Spoke: "east", Door: "d", Since: now.Add(-2 * time.Minute), Revision: 7, Reported: ago(time.Hour), FromDisk: true, Version: "1.1",
+				Limits: inMemory{}.Status()},
 		}},
 		{Name: "west"},
 	}}
@@ -42,7 +43,7 @@ SPOKE  DOOR  STATE            REVISION  HELD   WORKERS  SPOOL    LIMITS  VERSION
 east   a     in step          9         50s    2 of 3   3.0 MiB  shared  1.2
 east   b     refuses 9        8         1h0m   0 of 0   0 B      local   1.1
 east   c     3 behind         6         3d0h   -        -        -       -
-east   d     away for 2m0s    7         -      0 of 0   0 B      shared  1.1
+east   d     away for 2m0s    7         -      0 of 0   0 B      local   1.1
 west   -     never connected  -         -      -        -        -       -
 east/a reports: spool usage: Kafka is away
 east/a refuses shop by itself
