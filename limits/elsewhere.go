@@ -162,20 +162,24 @@ func (e *Elsewhere) all(now time.Time, ls []policy.Limit) (bs []Beside) {
 	return bs
 }
 
-// Counted is what this store has counted by itself in the current day and month.
+// Counted is what this store has counted by itself in the current day and month. What was given back whole is there as 0, so that
+// who was told of more hears of it.
 func (m *Memory) Counted(now time.Time) (ts []Total) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance(now)
 	for _, c := range m.counters.all {
-		f := Fact{Limit: policy.Limit{ID: c.id}, Periods: c.periods}
-		ts = f.appendTotals(ts, &m.calendar)
+		for _, k := range long {
+			if p := &c.periods[k.span()]; p.Start == m.calendar[k.span()].start {
+				ts = append(ts, Total{ID: c.id, Kind: k, Start: time.Unix(p.Start, 0).UTC(), Used: p.used(k)})
+			}
+		}
 	}
 	return ts
 }
 
 // Counted is what the shared store has counted in the current day and month, of limits that this door has asked about, as of the
-// last beats; see see.
+// last beats; see see. What was given back whole is there as 0.
 func (f *Fallback) Counted(now time.Time) (ts []Total) {
 	c := calendarOf(now)
 	for _, t := range f.ledger.all() {

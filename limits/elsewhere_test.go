@@ -106,6 +106,7 @@ func TestCounted(t *testing.T) {
 	if err != nil || !d.Admitted || d.Tokens.Used != 100 || d.Tokens.Remaining != 0 {
 		t.Fatalf("%+v %v", d, err)
 	}
+	hold := d.Hold
 	if d, err = m.Acquire(t.Context(), start, limits.Ask{Admission: "b", Limits: []policy.Limit{l}, Tokens: 1}); err != nil || d.Admitted {
 		t.Errorf("one too many passes: %+v %v", d, err)
 	}
@@ -116,6 +117,17 @@ func TestCounted(t *testing.T) {
 	}
 	if n := len(m.Counted(start)); n != 4 {
 		t.Errorf("%d totals, want 4: each kind of day and month", n)
+	}
+	if err := m.Release(t.Context(), start, hold, limits.Used{}); err != nil { // of no tokens
+		t.Fatal(err)
+	}
+	for _, total := range m.Counted(start) {
+		if want := map[limits.Kind]int64{limits.RequestsPerDay: 1, limits.RequestsPerMonth: 1}[total.Kind]; total.Used != want {
+			t.Errorf("after all tokens were given back: %+v", total)
+		}
+	}
+	if n := len(m.Counted(start)); n != 4 {
+		t.Errorf("%d totals, want 4: who was told of more must hear of it", n)
 	}
 	if ts := m.Counted(start.AddDate(0, 1, 0)); len(ts) != 0 {
 		t.Errorf("of a month that is over: %v", ts)

@@ -39,8 +39,10 @@ func (l *ledger) note(now time.Time, s *seen) {
 		maps.DeleteFunc(l.known, func(k totalKey, _ int64) bool { return k.start < c[k.kind.span()].start })
 	}
 	for i := range s.glances {
-		for _, k := range long { // nothing is counted of what is not among the totals
-			delete(l.known, totalKey{s.glances[i].id, k, c[k.span()].start})
+		for _, k := range long { // nothing is counted any more of what is not among the totals
+			if key := (totalKey{s.glances[i].id, k, c[k.span()].start}); l.known[key] != 0 {
+				l.known[key] = 0
+			}
 		}
 	}
 	for i := range s.totals {

@@ -24,3 +24,14 @@ func TestLedgerForgets(t *testing.T) {
 		t.Errorf("the month's total is %d", got)
 	}
 }
+
+// What has been given back whole is known to be 0: who was told of more must hear of it.
+func TestLedgerKnowsWhatWasGivenBack(t *testing.T) {
+	l := ledger{known: map[totalKey]int64{}}
+	c := calendarOf(noon)
+	l.note(noon, &seen{totals: []Total{{ID: "a", Kind: TokensPerDay, Start: time.Unix(c[Day].start, 0), Used: 7}}})
+	l.note(noon, &seen{glances: []glance{{id: "a"}, {id: "b"}}})
+	if all := l.all(); len(all) != 1 || all[0].ID != "a" || all[0].Used != 0 {
+		t.Errorf("%+v", all)
+	}
+}
