@@ -23,7 +23,7 @@ import (
 // from nothing, and so is what is wrong with it.
 func TestCompiledByChangeAsWhole(t *testing.T) {
 	good, bad := 0, 0
-	for run := range uint64(30) {
+	for run := range uint64(12) {
 		rnd := rand.New(rand.NewPCG(run, 77))
 		set := randomSet(rnd, 12)
 		s := compiled(t, set)
@@ -217,7 +217,7 @@ func nthHash(i int) []byte {
 
 // TestSizeOfKeys: what a key takes once it is compiled, all indexes included, beside the encoded one.
 func TestSizeOfKeys(t *testing.T) {
-	const n = 200_000
+	const n = 100_000
 	cut := NewCut(manyKeys(n))
 	var before, after runtime.MemStats
 	runtime.GC()

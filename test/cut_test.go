@@ -23,7 +23,7 @@ func cutPlaces() int { return lab.scaled(40) }
 func cutRequests() int { return lab.scaled(240) }
 
 // TestCut lets a third of the clients leave at random moments, also before the first byte. Afterwards every admission
-// has exactly one usage record, everything is free within a second, and request by request door ≤ shim ≤ engine.
+// has exactly one usage record, everything is free, and request by request door ≤ shim ≤ engine.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for i, picker := range pickers {
@@ -31,11 +31,11 @@ func TestCut(t *testing.T) {
 			t.Parallel()
 			u := ownUp(t, "cut-"+picker, upOptions{policy: simPolicy(), picker: picker, rates: ratesFile(t)})
 			finished := cutTraffic(t, u, uint64(2026+i))
-			u.idle(t, time.Second)
+			u.idle(t, factPatience)
 			for _, s := range fill(t, u, "cut", cutPlaces()) { // the whole of the key's limit
 				s.cut()
 			}
-			u.idle(t, time.Second)
+			u.idle(t, factPatience)
 			cutBalance(t, u, finished)
 		})
 	}

@@ -75,7 +75,7 @@ func TestKilled(t *testing.T) {
 			}
 			recovers(t, u, role, victim)
 			tr.stop()
-			u.idle(t, 10*time.Second)
+			u.idle(t, factPatience)
 			if role != "door" {
 				u.ledger.settles(t)
 			}
@@ -139,7 +139,7 @@ func TestWorkerDiesMidStream(t *testing.T) {
 	if rec.GetOutcome() != usage.OutcomeUpstreamCut || rec.GetCompletionTokens() < 1 || rec.GetCompletionTokens() >= 3000 {
 		t.Errorf("the usage record is %s", usage.AppendJSON(nil, rec))
 	}
-	u.idle(t, time.Second)
+	u.idle(t, factPatience)
 }
 
 // TestEngineDiesMidStream wants an error event from the shim, and an orderly end of the body.
@@ -169,5 +169,5 @@ func TestEngineDiesMidStream(t *testing.T) {
 	if served.GetOutcome() != usage.OutcomeUpstreamCut || served.GetCompletionTokens() < rec.GetCompletionTokens() {
 		t.Errorf("the shim's record is %s", usage.AppendJSON(nil, served))
 	}
-	u.idle(t, time.Second)
+	u.idle(t, factPatience)
 }

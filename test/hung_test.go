@@ -45,7 +45,7 @@ func TestHungDoor(t *testing.T) {
 			}
 			return nil
 		})
-		u.idle(t, 15*time.Second)
+		u.idle(t, factPatience)
 		rec := u.ledger.usage(t, s.admission())
 		if rec.GetOutcome() == usage.OutcomeNotServed || rec.CompletionTokens == nil {
 			t.Errorf("the usage record of the stream is %s", usage.AppendJSON(nil, rec))
@@ -114,7 +114,7 @@ func TestSlowReader(t *testing.T) {
 		if rec.GetOutcome() != usage.OutcomeClientCut || rec.GetCompletionTokens() == 0 {
 			t.Errorf("the usage record is %s", usage.AppendJSON(nil, rec))
 		}
-		u.idle(t, time.Second)
+		u.idle(t, factPatience)
 	})
 }
 

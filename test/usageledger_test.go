@@ -150,7 +150,7 @@ func (l *ledgerProcess) kill() {
 // await waits until the totals are so.
 func (l *ledgerProcess) await(t *testing.T, so func(map[string]teamTotal) bool) (got map[string]teamTotal) {
 	t.Helper()
-	eventually(t, 2*time.Minute, func() (err error) {
+	eventually(t, kafkaPatience, func() (err error) {
 		if got, err = l.totals(); err == nil && !so(got) {
 			err = fmt.Errorf("the ledger says %v\n%s", got, l.out.String())
 		}
