@@ -70,7 +70,7 @@ unit: redis kafka postgres envoy ## The packages by themselves, without the race
 
 race: build redis kafka postgres envoy
 	$(call say,unit tests with the race detector)
-	@go test -race $$(go list ./... | grep -v /test$$)
+	@go test -race -timeout 20m $$(go list ./... | grep -v /test$$)
 
 e2e: build redis kafka envoy $(PYTHON) ## End to end, against the real Envoy.
 	$(call say,end to end against the real Envoy)
