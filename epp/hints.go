@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/spokegate/spokegate/router"
 )
 
@@ -19,9 +17,7 @@ const (
 
 // hint tells the router what a request says of itself by headers.
 func (st *stream) hint(ask *router.Ask) {
-	if id := st.headers[sessionHeader]; id != "" {
-		ask.Session = xxh3.HashString(id)
-	}
+	ask.Session = router.SessionOf("", st.headers[sessionHeader]) // of which team it is, nobody says here
 	objective := cmp.Or(st.headers[objectiveHeader], st.headers[objectiveHeaderAlias])
 	ask.Sheddable = objective != "" && slices.Contains(st.server.Sheddable, objective)
 	ask.Subset, ask.OneRank = st.subset, st.server.Flights == nil

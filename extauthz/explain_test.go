@@ -163,7 +163,7 @@ func TestBusyWorkers(t *testing.T) {
 // TestSessions are a team's own, and hashed; of a long one the first 256 bytes count.
 func TestSessions(t *testing.T) {
 	g, r := routedGate(t, 100)
-	long := strings.Repeat("s", mostSession)
+	long := strings.Repeat("s", router.MostSession)
 	for i, c := range []struct{ key, session string }{
 		{g.boundless, "a"}, {g.curious, "a"}, {g.key, "a"}, {g.boundless, "b"}, {g.boundless, ""}, {g.boundless, long}, {g.boundless, long + "more"},
 	} {

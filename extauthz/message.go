@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/router"
 	"github.com/spokegate/spokegate/wire"
 )
 
@@ -154,7 +155,7 @@ func (q *question) readHeader(entry []byte) error {
 	case envoy.ExplainHeader:
 		q.explain = string(value)
 	case sessionHeader:
-		q.session = string(value[:min(len(value), mostSession)])
+		q.session = string(value[:min(len(value), router.MostSession)])
 	case "content-type":
 		q.contentType = common(value)
 	case "content-encoding":

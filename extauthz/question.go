@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/spokegate/spokegate/openai"
 )
 
@@ -32,19 +30,8 @@ type question struct {
 	body            []byte // only until the answer is made
 }
 
-// sessionHeader is a hint to bring requests of one conversation to one worker; mostSession is how much of it counts, in bytes.
-const (
-	sessionHeader = "x-session-id"
-	mostSession   = 256
-)
-
-// Session is a team's session as the router takes it, 0: none is named. The same name of another team is another session.
-func Session(team, name string) uint64 {
-	if name == "" {
-		return 0
-	}
-	return xxh3.HashString(team + "\x00" + name[:min(len(name), mostSession)])
-}
+// sessionHeader is a hint to bring requests of one conversation to one worker.
+const sessionHeader = "x-session-id"
 
 // credential is the one secret that the request carries, or why there is none. A client may send it in both headers, as some
 // SDKs do, but not two different ones.

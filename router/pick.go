@@ -20,7 +20,7 @@ type Ask struct {
 	// Subset, if not nil, are the only workers eligible: ip:port, or an address alone for all its ports, IPv6 in brackets
 	// or (without a port) not; an entry may be several, separated by commas. Empty: none is eligible.
 	Subset []string
-	// Session tells conversations apart, as a hash of what the client calls its own; 0: none. See policy.Routing.AffinityWeight.
+	// Session tells conversations apart, by SessionOf; 0: none. See policy.Routing.AffinityWeight.
 	Session uint64
 	// Sheddable says that the request is refused first when load is high.
 	Sheddable bool

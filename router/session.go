@@ -1,6 +1,22 @@
 package router
 
-import "time"
+import (
+	"time"
+
+	"github.com/zeebo/xxh3"
+)
+
+// MostSession bytes of a session's name count.
+const MostSession = 256
+
+// SessionOf is Ask.Session for what a client calls its conversation; 0: it names none. The same name of another team is another
+// session; where nobody tells teams apart, all are of the empty one.
+func SessionOf(team, name string) uint64 {
+	if name == "" {
+		return 0
+	}
+	return max(xxh3.HashString(team+"\x00"+name[:min(len(name), MostSession)]), 1)
+}
 
 // sessions remembers which worker served a session last. Its memory is bounded: where the younger half is full, the elder half
 // is forgotten. The router calls it under its own lock.

@@ -9,10 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/spokegate/spokegate/epp"
-	"github.com/spokegate/spokegate/extauthz"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router"
@@ -60,7 +57,7 @@ func answerJSON(w http.ResponseWriter, v any) {
 }
 
 // explain answers what the picker would choose for the body of a request. Of the query, path is where it would be sent, model
-// takes the place of the body's, session is of a team where a door admits, and sheddable is as in the policy.
+// takes the place of the body's, session is of a team where a door admits, and of none elsewhere, and sheddable is as in the policy.
 func (p pickerPages) explain(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, p.bodyLimit))
 	if err != nil {
@@ -90,11 +87,9 @@ func (p pickerPages) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		req.Model, endpoint = model.Name, model.Endpoint.Name
 	}
-	hints := router.Ask{Sheddable: ask.Get("sheddable") == "true"}
-	if s := ask.Get("session"); ask.Get("team") != "" {
-		hints.Session = extauthz.Session(ask.Get("team"), s)
-	} else if s != "" { // who picks without admission knows no teams
-		hints.Session = xxh3.HashString(s)
+	hints := router.Ask{ // as requests are picked for
+		Session: router.SessionOf(ask.Get("team"), ask.Get("session")), Sheddable: ask.Get("sheddable") == "true",
+		Split: req.Splittable(body), OneRank: p.only != "",
 	}
 	e := explanation{Model: req.Model, Endpoint: endpoint, Workers: []string{}}
 	choice, text, err := p.picker.Would(r.Context(), time.Now(), e.Endpoint, hints, req, body)

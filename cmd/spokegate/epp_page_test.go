@@ -12,10 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/zeebo/xxh3"
 
 	"github.com/spokegate/spokegate/epp"
-	"github.com/spokegate/spokegate/extauthz"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/policy"
@@ -23,7 +21,7 @@ import (
 )
 
 // pickerSite is a picker with two workers, and its pages.
-func pickerSite(t *testing.T) (p *epp.Picker, address string) {
+func pickerSite(t *testing.T, with ...func(*fleet.Worker)) (p *epp.Picker, address string) {
 	t.Helper()
 	current, f := &policy.Current{}, fleet.New()
 	snap := snapshot(t)
@@ -31,7 +29,11 @@ func pickerSite(t *testing.T) (p *epp.Picker, address string) {
 	endpoint := snap.Endpoints()[0].Name
 	snap.Endpoints()[0].Routing.AffinityWeight = 8
 	for name, addr := range map[string]string{"gpu-1": "10.0.0.1:1", "gpu-2": "10.0.0.2:1"} {
-		if _, err := f.Join(fleet.Worker{Name: name, Endpoint: endpoint, Addr: addr, Engine: "sim", Epoch: "1", State: fleet.Ready}); err != nil {
+		w := fleet.Worker{Name: name, Endpoint: endpoint, Addr: addr, Engine: "sim", Epoch: "1", State: fleet.Ready}
+		for _, change := range with {
+			change(&w)
+		}
+		if _, err := f.Join(w); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,10 +91,10 @@ func TestASessionIsExplained(t *testing.T) {
 		query  string
 		here   bool
 	}{
-		{extauthz.Session("web", "abc"), "&session=abc&team=web", true},
-		{extauthz.Session("web", "abc"), "&session=abc&team=night", false},
-		{extauthz.Session("web", "abc"), "&session=abc", false},
-		{xxh3.HashString("abc"), "&session=abc", true},
+		{router.SessionOf("web", "abc"), "&session=abc&team=web", true},
+		{router.SessionOf("web", "abc"), "&session=abc&team=night", false},
+		{router.SessionOf("web", "abc"), "&session=abc", false},
+		{router.SessionOf("", "abc"), "&session=abc", true},
 		{0, "&team=web", false},
 	} {
 		p, address := pickerSite(t)
@@ -109,6 +111,18 @@ func TestASessionIsExplained(t *testing.T) {
 		if err != nil || strings.Contains(string(text), "the session was here last") != c.here {
 			t.Errorf("%s: %v, %s", c.query, err, text)
 		}
+	}
+}
+
+// TestAnExplanationSplits a prompt as a pick does, where some workers prefill for others.
+func TestAnExplanationSplits(t *testing.T) {
+	_, address := pickerSite(t, func(w *fleet.Worker) {
+		w.Role = map[string]string{"gpu-1": fleet.RolePrefill, "gpu-2": fleet.RoleDecode}[w.Name]
+	})
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("x", 10_000) + `"}]}`
+	text, err := postBody(t.Context(), "http://"+address+"/epp/explain?path=/v1/chat/completions", strings.NewReader(body))
+	if err != nil || !strings.Contains(string(text), ", prefill elsewhere (chosen)") {
+		t.Errorf("%v, %s", err, text)
 	}
 }
 
