@@ -117,7 +117,7 @@ func (h *Hub) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			h.m.databaseErrors.Inc()
 			if !failing {
-				h.cfg.Log.Error("the hub's database does not answer; what it holds goes on", "database", h.store.Where(), "error", err)
+				h.cfg.Log.Error("what is new in the database cannot be taken up; what is held goes on", "database", h.store.Where(), "error", err)
 			}
 		}
 		failing = err != nil
