@@ -201,6 +201,9 @@ func (b *Booking) ends(computed bool) {
 
 // Watch has f called once with what Served tells, and who served it (empty: one that the router does not know).
 func (b *Booking) Watch(f func(addr string, cached *int64)) {
+	if b == nil {
+		return
+	}
 	b.r.mu.Lock()
 	defer b.r.mu.Unlock()
 	b.served = f
