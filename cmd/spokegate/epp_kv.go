@@ -36,6 +36,7 @@ func newOwnEars(modelDir string, seed *seed, log *slog.Logger) *ownEars {
 		var err error
 		if e.model, err = kv.ReadModel(modelDir); err != nil {
 			e.why = err.Error()
+			log.Warn("the model cannot be read, so what workers of the file hold is guessed", "folder", modelDir, "error", err)
 		}
 	}
 	return e
