@@ -148,6 +148,9 @@ func (d *door) policyAge() time.Duration {
 	if snap := d.policy.Load(); heard.IsZero() && snap != nil {
 		heard = snap.Cut().Revision().GetMadeAt().AsTime()
 	}
+	if heard.IsZero() {
+		return 0 // there is no policy yet, and so nobody is admitted by an old one
+	}
 	return max(0, time.Since(heard))
 }
 

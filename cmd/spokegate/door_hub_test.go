@@ -89,3 +89,14 @@ func TestPolicyThatIsTooOldAdmitsNobody(t *testing.T) {
 		t.Errorf("%q", r.lines)
 	}
 }
+
+// TestStoresAreToldApart: two stores that are taken for one would each hide what the other has counted.
+func TestStoresAreToldApart(t *testing.T) {
+	one := storeOf("redis://:secret@redis-1:6379/0")
+	if one == storeOf("redis://:secret@redis-2:6379/0") || one == storeOf("redis://:secret@redis-1:6379/1") {
+		t.Error("two stores have one name")
+	}
+	if one != storeOf("redis://other:password@redis-1:6379/0") || strings.Contains(one, "secret") {
+		t.Errorf("%s depends on who asks", one)
+	}
+}

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"net/url"
 	"time"
 
 	hubv1 "github.com/spokegate/spokegate/api/hub/v1"
@@ -19,7 +22,7 @@ var hubKinds = map[limits.Kind]hubv1.Kind{
 // hubUsage has the hub told what quotas have counted here, and takes what they have counted elsewhere.
 func (d *door) hubUsage(r *follow.Reports) {
 	d.elsewhere = &limits.Elsewhere{}
-	r.Store = "redis" // doors of a spoke share one
+	r.Store = storeOf(d.redis)
 	if d.redis == "" {
 		r.Store = "door/" + d.name + "/" + rand.Text() // a restart forgets, and so begins a store of its own
 	}
@@ -40,4 +43,14 @@ func (d *door) hubUsage(r *follow.Reports) {
 		}
 		d.elsewhere.Take(hub, time.Now(), ts)
 	}
+}
+
+// storeOf names the Redis that doors share, so that two are not taken for one: by where it is, without who may use it there.
+func storeOf(address string) string {
+	at := address
+	if u, err := url.Parse(address); err == nil {
+		at = u.Host + u.Path
+	}
+	sum := sha256.Sum256([]byte(at))
+	return fmt.Sprintf("redis/%x", sum[:8])
 }
