@@ -94,7 +94,10 @@ func (d *door) build(ctx context.Context, token string) (err error) {
 		return err
 	}
 	d.agent = xds.NewAgent(filepath.Join(d.dir, "policy"), d.policy, source, xds.Options{Log: d.log, Registerer: d.registry})
-	if err := d.agent.Start(ctx); err != nil {
+	begun := d.tellWaiting()
+	err = d.agent.Start(ctx)
+	begun()
+	if err != nil {
 		return err
 	}
 	if d.journal, err = openJournal(d.dir, "door/"+d.name, d.kafka, d.registry, d.log); err != nil {
