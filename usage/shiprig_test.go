@@ -87,10 +87,10 @@ func drain(t testing.TB, f *Forwarder) {
 	}
 }
 
-// until waits for a fact.
+// until waits for a fact; some come once a minute.
 func until(t testing.TB, what string, fact func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for !fact() {
 		if time.Now().After(deadline) {
 			t.Fatal("in vain: " + what)
