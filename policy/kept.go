@@ -21,7 +21,7 @@ const (
 	savedSuffix = ".pb"
 	savedFormat = "spokegate-policy-1 "
 
-	// stepsFrom is the size in bytes from which a set is not written whole each time.
+	// stepsFrom is Keeper.from outside of tests.
 	stepsFrom = 1 << 20
 )
 
@@ -44,6 +44,7 @@ func (d *Damaged) Unwrap() error { return d.Err }
 // Keeper keeps revisions in a folder. One at a time may write there; it is not for concurrent use.
 type Keeper struct {
 	dir    string
+	from   int64 // bytes of a set that is not written whole each time
 	loaded bool
 	newest uint64 // the highest number that is on disk
 	last   *Cut   // what base and log say; nil: the next one is written whole
@@ -53,7 +54,7 @@ type Keeper struct {
 }
 
 // NewKeeper is of the folder, which need not be there. Nothing is read yet.
-func NewKeeper(dir string) *Keeper { return &Keeper{dir: dir} }
+func NewKeeper(dir string) *Keeper { return &Keeper{dir: dir, from: stepsFrom} }
 
 // Load is [Keeper.Load] for those who only look.
 func Load(dir string) (*Cut, error) { return NewKeeper(dir).Load() }
@@ -137,7 +138,7 @@ func (k *Keeper) save(c *Cut) error {
 	if k.newest > number {
 		return fmt.Errorf("revision %d is older than revision %d on disk", number, k.newest)
 	}
-	if k.last != nil && k.size >= stepsFrom && number > k.newest {
+	if k.last != nil && k.size >= k.from && number > k.newest {
 		changed, removed := k.last.Diff(c)
 		step, err := encodeStep(c.Revision(), changed, removed)
 		if err != nil {

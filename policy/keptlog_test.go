@@ -15,11 +15,18 @@ import (
 	policyv1 "github.com/spokegate/spokegate/api/policy/v1"
 )
 
-// large is a cut that is not written whole each time.
+// smallSteps is a keeper to which a small set is large.
+func smallSteps(dir string) *Keeper {
+	k := NewKeeper(dir)
+	k.from = 32 << 10
+	return k
+}
+
+// large is a cut that it does not write whole each time.
 func large(t *testing.T) *Cut {
 	t.Helper()
-	c := NewCut(manyKeys(20_000))
-	if data, err := encodeSet(c.Revision(), c.All(), nil); err != nil || len(data) < stepsFrom {
+	c := NewCut(manyKeys(1_000))
+	if data, err := encodeSet(c.Revision(), c.All(), nil); err != nil || len(data) < 32<<10 {
 		t.Fatalf("%d bytes, %v: too small for steps", len(data), err)
 	}
 	return c
@@ -40,7 +47,7 @@ func stepped(c *Cut) *Cut {
 // is written when the steps have grown to its size.
 func TestSteps(t *testing.T) {
 	dir, c := t.TempDir(), large(t)
-	k := NewKeeper(dir)
+	k := smallSteps(dir)
 	for i := range 40 {
 		if err := k.Save(c); err != nil {
 			t.Fatal(err)
@@ -50,10 +57,10 @@ func TestSteps(t *testing.T) {
 			t.Fatalf("after revision %d: %v", c.Revision().GetNumber(), err)
 		}
 		if i%7 == 0 {
-			k = NewKeeper(dir)
+			k = smallSteps(dir)
 		}
 		if i == 30 { // as large as all that is there: it makes the log too long
-			set := manyKeys(40_000)
+			set := manyKeys(4_000)
 			set.Revision.Number = c.Revision().GetNumber() + 1
 			c = NewCut(set)
 			continue
@@ -73,7 +80,7 @@ func TestSteps(t *testing.T) {
 // a revision as it was, and that it is not the newest is told.
 func TestStepsDamaged(t *testing.T) {
 	dir := t.TempDir()
-	k, c := NewKeeper(dir), large(t)
+	k, c := smallSteps(dir), large(t)
 	was, ends := map[uint64]*Cut{}, map[int]bool{}
 	for range 8 {
 		if err := k.Save(c); err != nil {
@@ -116,7 +123,7 @@ func TestStepsDamaged(t *testing.T) {
 		}
 		// What comes next is kept whole, and found.
 		if run%30 == 0 {
-			again := NewKeeper(dir)
+			again := smallSteps(dir)
 			_, _ = again.Load()
 			if err := again.Save(c); err != nil {
 				t.Fatal(err)
@@ -134,7 +141,7 @@ func TestStepsDamaged(t *testing.T) {
 // TestBaseDamaged: the one before a damaged whole one is the last of the log that it closed.
 func TestBaseDamaged(t *testing.T) {
 	dir := t.TempDir()
-	k, c := NewKeeper(dir), large(t)
+	k, c := smallSteps(dir), large(t)
 	for range 3 {
 		if err := k.Save(c); err != nil {
 			t.Fatal(err)
@@ -143,7 +150,7 @@ func TestBaseDamaged(t *testing.T) {
 	}
 	k.size = 1 // as if it were time for a whole one
 	k.steps = 2
-	set := manyKeys(20_001)
+	set := manyKeys(1_001)
 	set.Revision.Number = 4
 	if err := k.whole(NewCut(set)); err != nil {
 		t.Fatal(err)
@@ -161,7 +168,7 @@ func TestBaseDamaged(t *testing.T) {
 // TestBaseOfStepsDamaged: numbers that stand in a log are known to be used, also where the one that it follows is damaged.
 func TestBaseOfStepsDamaged(t *testing.T) {
 	dir := t.TempDir()
-	k, c := NewKeeper(dir), large(t)
+	k, c := smallSteps(dir), large(t)
 	for range 4 {
 		if err := k.Save(c); err != nil {
 			t.Fatal(err)
@@ -171,7 +178,7 @@ func TestBaseOfStepsDamaged(t *testing.T) {
 	if err := os.Truncate(filepath.Join(dir, savedName(1)), 1000); err != nil {
 		t.Fatal(err)
 	}
-	k = NewKeeper(dir)
+	k = smallSteps(dir)
 	got, err := k.Load()
 	var d *Damaged
 	if !errors.As(err, &d) || d.Newest != 4 || d.Used != 0 || got != nil {
@@ -191,7 +198,7 @@ func TestSaveAfterLoadFailed(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k := NewKeeper(dir)
+	k := smallSteps(dir)
 	if _, err := k.Load(); err == nil {
 		t.Fatal("a file is read as a folder")
 	}
@@ -211,7 +218,7 @@ func TestSaveAfterLoadFailed(t *testing.T) {
 // about to tell of.
 func TestSavesKilled(t *testing.T) {
 	if dir := os.Getenv("SPOKEGATE_KEEP_IN"); dir != "" {
-		k := NewKeeper(dir)
+		k := smallSteps(dir)
 		c, err := k.Load()
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +232,7 @@ func TestSavesKilled(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := NewKeeper(dir).Save(large(t)); err != nil {
+	if err := smallSteps(dir).Save(large(t)); err != nil {
 		t.Fatal(err)
 	}
 	last := uint64(1)
