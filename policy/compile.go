@@ -49,16 +49,11 @@ func compile(prev *Snapshot, cut *Cut, now time.Time, check checker) (*Snapshot,
 		prev = &Snapshot{cut: &Cut{}, shards: make(shards, Shards), ids: &idIndex{}}
 	}
 	c := compiler{checker: check, prev: prev, cut: cut}
-	set, changed := c.around()
-	c.keysOf(changed)
+	c.keysOf(c.around())
 	if len(c.problems) > 0 {
 		return nil, c.problems.sorted().err()
 	}
-	out := &Snapshot{frame: prev.frame, cut: cut, since: now, shards: c.shards, ids: c.ids, count: c.count}
-	if changed {
-		out.frame = newFrame(set)
-	}
-	return out, nil
+	return &Snapshot{frame: c.frame, cut: cut, since: now, shards: c.shards, ids: c.ids, count: c.count}, nil
 }
 
 // builder holds what a frame needs only while it is made. Every reference is known to be good here.

@@ -16,21 +16,23 @@ type compiler struct {
 	prev *Snapshot
 	cut  *Cut
 
+	frame  frame
 	shards shards
 	ids    *idIndex
 	count  int
 }
 
-// around reads and checks all but the keys, and says whether it is another than before.
-func (c *compiler) around() (set *policyv1.Set, changed bool) {
+// around reads, checks and compiles all but the keys, and says whether it is another than before.
+func (c *compiler) around() (changed bool) {
 	for i, kind := range Kinds {
 		changed = changed || kind != KindKeyShard && c.cut.parts[i] != c.prev.cut.parts[i]
 	}
 	if !changed && c.prev.set != nil {
 		c.index(c.prev.set)
-		return nil, false
+		c.frame = c.prev.frame
+		return false
 	}
-	set = &policyv1.Set{}
+	set := &policyv1.Set{}
 	set.Endpoints = read(c, KindEndpoint, "endpoints", func() *policyv1.Endpoint { return &policyv1.Endpoint{} })
 	set.Issuers = read(c, KindIssuer, "issuers", func() *policyv1.Issuer { return &policyv1.Issuer{} })
 	set.Models = read(c, KindModel, "models", func() *policyv1.Model { return &policyv1.Model{} })
@@ -39,7 +41,15 @@ func (c *compiler) around() (set *policyv1.Set, changed bool) {
 		set.Platform = p
 	}
 	c.set(set, nil)
-	return set, true
+	if len(c.problems) == 0 {
+		c.frame = newFrame(set)
+		return true
+	}
+	c.frame.teams = map[string]*Team{} // nothing comes into force; keys are checked all the same
+	for _, t := range set.GetTeams() {
+		c.frame.teams[t.GetName()] = &Team{Name: t.GetName()}
+	}
+	return true
 }
 
 // read decodes the resources of a kind. One that cannot be read is a problem.
@@ -79,7 +89,7 @@ func (c *compiler) keysOf(around bool) {
 	}
 	for _, r := range changed {
 		if s := c.shard(r); s != nil {
-			swap(s.GetNumber(), packShard(s, c.teams))
+			swap(s.GetNumber(), packShard(s, c.frame.teams))
 			fresh[s.GetNumber()] = true
 		}
 	}
@@ -109,7 +119,8 @@ func (c *compiler) shard(r Resource) *policyv1.KeyShard {
 	return s
 }
 
-// again checks the keys of shards that did not change, where that can make a difference.
+// again takes the keys of shards that did not change over into the teams as they are now, and checks them where that can make a
+// difference.
 func (c *compiler) again(but map[uint32]bool) {
 	for number, s := range c.shards {
 		if s == nil || but[uint32(number)] {
@@ -117,12 +128,13 @@ func (c *compiler) again(but map[uint32]bool) {
 		}
 		look := s.special
 		for _, team := range s.teams {
-			look = look || c.teams[team] == nil
+			look = look || c.teams[team.Name] == nil
 		}
 		if look {
 			r, _ := c.cut.Get(Ref{KindKeyShard, strconv.Itoa(number)})
 			c.shard(r)
 		}
+		c.shards[number] = s.of(c.frame.teams)
 	}
 }
 

@@ -67,7 +67,7 @@ func (s *Snapshot) Key(h identity.Hash) *Key {
 }
 
 func (s *Snapshot) unfold(keys *shard, i int) *Key {
-	k := keys.key(i, s.teams)
+	k := keys.key(i)
 	k.Revoked = k.Revoked || s.local.ids[k.ID] || s.local.hashes[k.hash]
 	return k
 }
