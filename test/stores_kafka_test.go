@@ -109,7 +109,12 @@ func (k *broker) messages(ctx context.Context, topic string) ([]kafka.Message, e
 	}
 	var all []kafka.Message
 	for _, p := range meta.Topics[0].Partitions {
-		ends, err := c.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(p.ID)}}})
+		ask := &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(p.ID)}}}
+		ends, err := c.ListOffsets(ctx, ask)
+		for errors.Is(err, kafka.BrokerNotAvailable) && ctx.Err() == nil { // the client has yet to learn who leads
+			time.Sleep(100 * time.Millisecond)
+			ends, err = c.ListOffsets(ctx, ask)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -120,6 +120,9 @@ func (k *Kafka) offsets(ctx context.Context, c *kafka.Client, set func(*part, ka
 		}
 	}
 	answer, err := c.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: ask})
+	for tries := 0; errors.Is(err, kafka.BrokerNotAvailable) && tries < 20 && pause(ctx, 250*time.Millisecond); tries++ {
+		answer, err = c.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: ask}) // the client has yet to learn who leads
+	}
 	if err != nil {
 		return fmt.Errorf("ask Kafka for its offsets: %w", err)
 	}
@@ -135,6 +138,16 @@ func (k *Kafka) offsets(ctx context.Context, c *kafka.Client, set func(*part, ka
 		}
 	}
 	return nil
+}
+
+// pause is false when ctx is done before its end.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 // begin decides where to begin, and from when on the topics are whole.
