@@ -148,8 +148,6 @@ func TestBaseDamaged(t *testing.T) {
 		}
 		c = stepped(c)
 	}
-	k.size = 1 // as if it were time for a whole one
-	k.steps = 2
 	set := manyKeys(1_001)
 	set.Revision.Number = 4
 	if err := k.whole(NewCut(set)); err != nil {
