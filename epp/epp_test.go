@@ -75,7 +75,7 @@ func name(t *testing.T, c *policy.Current, endpoints ...string) {
 }
 
 func load(p *Picker) (requests int) {
-	for _, w := range p.routers["large"].Load() {
+	for _, w := range p.router("large").Load() {
 		requests += w.Requests
 	}
 	return requests
@@ -176,8 +176,8 @@ func TestPickerFollowsThePolicy(t *testing.T) {
 			choice.Booking.Release()
 		}
 	}
-	if len(p.routers) != 1 || p.routers["small"] == nil {
-		t.Errorf("routers of %v, want one of small", p.routers)
+	if len(*p.routers.Load()) != 1 || p.router("small") == nil {
+		t.Errorf("routers of %v, want one of small", *p.routers.Load())
 	}
 }
 

@@ -230,7 +230,7 @@ func faultBurst(t *testing.T) {
 	for range 40 {
 		say(opened(t, p), reqHeaders(false, nil), reqBody(short, true))
 	}
-	for _, w := range p.routers["large"].Load() {
+	for _, w := range p.router("large").Load() {
 		if w.Requests != 10 {
 			t.Errorf("%+v of 40 over four workers", w)
 		}

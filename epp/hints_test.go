@@ -25,7 +25,7 @@ func bringing(fields ...string) *extprocv3.ProcessingRequest {
 // TestSheddableObjectivesAreRefusedFirst, and nothing is refused any longer than there is a reason for.
 func TestSheddableObjectivesAreRefusedFirst(t *testing.T) {
 	p, _ := pool(t, "10.0.0.1:1")
-	p.routers["large"].SetRouting(policy.Routing{Busy: policy.Busy{Queue: 10}})
+	p.router("large").SetRouting(policy.Routing{Busy: policy.Busy{Queue: 10}})
 	s := server(p)
 	s.Sheddable = []string{"batch"}
 	var running []*stream
@@ -63,7 +63,7 @@ func TestSheddableObjectivesAreRefusedFirst(t *testing.T) {
 // TestSessionsStay where they were, though by load alone requests would take turns.
 func TestSessionsStay(t *testing.T) {
 	p, _ := pool(t, "10.0.0.1:1", "10.0.0.2:1")
-	p.routers["large"].SetRouting(policy.Routing{AffinityWeight: 1})
+	p.router("large").SetRouting(policy.Routing{AffinityWeight: 1})
 	places := map[string]map[string]bool{}
 	for turn := range 4 {
 		for i, session := range []string{"a", "b", "", ""} {

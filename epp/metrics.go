@@ -127,8 +127,6 @@ func (l loads) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (l loads) Collect(ch chan<- prometheus.Metric) {
-	l.p.mu.RLock()
-	defer l.p.mu.RUnlock()
 	counts, causes := map[[2]string]int{}, map[[2]string]int{}
 	for _, i := range l.p.Indexes() {
 		counts[[2]string{i.Endpoint, i.State}]++
@@ -145,7 +143,7 @@ func (l loads) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range l.p.checks.list() {
 		ch <- prometheus.MustNewConstMetric(partedDesc, prometheus.GaugeValue, float64(c.parted), c.endpoint, c.worker)
 	}
-	for endpoint, r := range l.p.routers {
+	for endpoint, r := range *l.p.routers.Load() {
 		_, held := r.Size()
 		ch <- prometheus.MustNewConstMetric(blocksDesc, prometheus.GaugeValue, float64(held), endpoint)
 		for addr, of := range together(r.Load()) {

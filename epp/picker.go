@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,9 +44,9 @@ type Picker struct {
 	texts   *texts
 	checks  *checks
 
-	mu      sync.RWMutex
-	routers map[string]*router.Router // by endpoint of the policy
-	epochs  map[string]string         // by address: the engine's run whose blocks the router knows of
+	// routers are by endpoint of the policy. The map is replaced, never changed: no pick waits while a fleet is taken up.
+	routers atomic.Pointer[map[string]*router.Router]
+	epochs  map[string]string // by address: the engine's run whose blocks the router knows of; follow's alone
 }
 
 // New makes a picker that knows policy and fleet as they are now. Run follows them.
@@ -55,6 +56,7 @@ func New(c Config) *Picker {
 		log = c.Blocks.Log
 	}
 	p := &Picker{Config: c, texts: newTexts(log), checks: newChecks(log)}
+	p.routers.Store(&map[string]*router.Router{})
 	p.metrics = newMetrics(c.Registerer, p)
 	p.follow()
 	return p
@@ -89,23 +91,22 @@ func (p *Picker) Run(ctx context.Context) error {
 	}
 }
 
-// follow makes a router for each endpoint of the policy, and tells it its settings and its workers.
+// follow makes a router for each endpoint of the policy, and tells it its settings and its workers. Only New and Run call it, one
+// after the other.
 func (p *Picker) follow() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	old := p.routers
-	p.routers = map[string]*router.Router{}
+	routers := map[string]*router.Router{}
 	if snap := p.Policy.Load(); snap != nil {
 		for _, e := range snap.Endpoints() {
-			r := old[e.Name]
+			r := p.router(e.Name)
 			if r == nil {
 				r = router.New(router.Config{})
 			}
-			p.routers[e.Name] = r
+			routers[e.Name] = r
 			r.SetRouting(e.Routing)
 			r.SetWorkers(workersOf(p.Fleet.Pickable(e.Name)))
 		}
 	}
+	p.routers.Store(&routers)
 	p.forgetRestarted()
 }
 
@@ -114,8 +115,10 @@ func (p *Picker) forgetRestarted() {
 	epochs := map[string]string{}
 	for _, w := range p.Fleet.View().Workers {
 		epochs[w.Addr] = w.Epoch
-		if before, known := p.epochs[w.Addr]; known && before != w.Epoch && p.routers[w.Endpoint] != nil {
-			p.routers[w.Endpoint].Cleared(w.Addr)
+		if before, known := p.epochs[w.Addr]; known && before != w.Epoch {
+			if r := p.router(w.Endpoint); r != nil {
+				r.Cleared(w.Addr)
+			}
 		}
 	}
 	p.epochs = epochs
@@ -254,8 +257,5 @@ func (p *Picker) choose(now time.Time, endpoint string, ask router.Ask) (router.
 	return r.Pick(now, ask)
 }
 
-func (p *Picker) router(endpoint string) *router.Router {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.routers[endpoint]
-}
+// router is nil for an endpoint that no policy has named.
+func (p *Picker) router(endpoint string) *router.Router { return (*p.routers.Load())[endpoint] }

@@ -160,7 +160,7 @@ func TestServedMovesTheBooking(t *testing.T) {
 		if decoding {
 			say(st, respBody([]byte("a"), false))
 		}
-		for _, w := range p.routers["large"].Load() {
+		for _, w := range p.router("large").Load() {
 			if is := w.Addr == other; (w.Requests == 1) != is || is && (w.DecodeBlocks > 0) != decoding || is && (w.PrefillBlocks == 0) != decoding {
 				t.Errorf("first byte %v: %+v", decoding, w)
 			}

@@ -1,7 +1,6 @@
 package epp
 
 import (
-	"maps"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -92,9 +91,6 @@ type Report struct {
 
 // Status is how the endpoints of the policy stand, by name.
 func (p *Picker) Status() []Endpoint {
-	p.mu.RLock()
-	routers := maps.Clone(p.routers)
-	p.mu.RUnlock()
 	all := []Endpoint{}
 	snap := p.Policy.Load()
 	if snap == nil {
@@ -102,7 +98,7 @@ func (p *Picker) Status() []Endpoint {
 	}
 	known := p.known()
 	for _, e := range snap.Endpoints() {
-		r := routers[e.Name]
+		r := p.router(e.Name)
 		if r == nil {
 			continue // in a moment
 		}

@@ -139,7 +139,7 @@ func TestPromptsAreSplit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := poolOf(t, c.workers...)
 			computing := func() (n int) {
-				for _, l := range p.routers["large"].Load() {
+				for _, l := range p.router("large").Load() {
 					if l.Addr == "10.0.0.2:1" {
 						n += l.Requests
 					}
