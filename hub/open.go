@@ -40,6 +40,8 @@ type Hub struct {
 
 	mu    sync.Mutex // held by who makes the next state
 	state atomic.Pointer[state]
+	// behind is why what is new in the database could not be taken up at the last look; nil: it was.
+	behind atomic.Pointer[error]
 
 	waitMu  sync.Mutex
 	changed chan struct{} // closed at the next state; nil: nobody waits
@@ -130,7 +132,21 @@ func (h *Hub) follow(ctx context.Context) error {
 		return nil
 	}
 	defer h.mu.Unlock()
-	return h.store.View(ctx, func(tx *store.Tx) error { return h.catchUp(tx) })
+	err := h.store.View(ctx, func(tx *store.Tx) error { return h.catchUp(tx) })
+	if err == nil {
+		h.behind.Store(nil)
+	} else {
+		h.behind.Store(&err)
+	}
+	return err
+}
+
+// Behind is why this hub does not have what is in its database; nil: it does, or did a moment ago.
+func (h *Hub) Behind() error {
+	if err := h.behind.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // catchUp makes the state that of the store. mu is held.

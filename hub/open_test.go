@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spokegate/spokegate/policy"
 )
@@ -79,6 +80,38 @@ func TestDatabaseGone(t *testing.T) {
 			t.Errorf("%+v, %v; at %d", r, err, h.Head().Number)
 		}
 	})
+}
+
+// TestBehind: what another hub has written and this one cannot read is told, what is held goes on, and it is over when it is mended.
+func TestBehind(t *testing.T) {
+	database := filepath.Join(t.TempDir(), "hub.db")
+	h := opened(t, Config{Database: database, Poll: 10 * time.Millisecond})
+	must(t, h, put(KindSpoke, "a", "{}"))
+	db, err := sql.Open("sqlite", database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, step := range []struct {
+		sql    string
+		behind bool
+	}{
+		{`INSERT INTO versions SELECT kind, 'later', 2, until, team, '{"of": "a later release"}', encoded, created, updated FROM versions WHERE name = 'a';
+		  INSERT INTO revisions SELECT 2, digest, message, actor, role, request, at, changes, rollback_to FROM revisions WHERE number = 1`, true},
+		{`UPDATE versions SET body = '{}' WHERE name = 'later'`, false},
+	} {
+		if _, err := db.Exec(step.sql); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(time.Minute); (h.Behind() != nil) != step.behind; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("behind: %v, want that it is %v; at %d", h.Behind(), step.behind, h.Head().Number)
+			}
+		}
+		if want := map[bool]uint64{true: 1, false: 2}[step.behind]; h.Head().Number != want {
+			t.Errorf("at %d, want %d", h.Head().Number, want)
+		}
+	}
 }
 
 // TestPages: lists are whole, page by page.

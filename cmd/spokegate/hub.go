@@ -184,12 +184,14 @@ func (s *servers) http(address string, server *http.Server, serve func(net.Liste
 	}})
 }
 
-// hubReport answers a hub's /readyz: 200 while its database answers.
+// hubReport answers a hub's /readyz: 200 while its database answers, and can be followed.
 func hubReport(ctx context.Context, h *hub.Hub, p *push.Server) (r report) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if _, err := h.Revisions(ctx, hub.Actor{Name: "readyz", Role: hub.RoleAuditor}, 0, 1); err != nil {
 		r.say(false, "database: %v", err)
+	} else if err := h.Behind(); err != nil {
+		r.say(false, "database: what is new in it cannot be taken up, revision %d goes on: %v", h.Head().Number, err)
 	} else {
 		r.say(true, "database: answers; revision %d", h.Head().Number)
 	}
