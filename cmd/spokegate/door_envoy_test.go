@@ -1,0 +1,50 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestEnvoyMetrics: a door's pages pass on what Envoy counts, and nothing else of its admin page.
+func TestEnvoyMetrics(t *testing.T) {
+	const text = "# TYPE envoy_server_live gauge\nenvoy_server_live{} 1\n"
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // stands for Envoy
+		if r.URL.Path != "/stats/prometheus" || r.URL.RawQuery != "" || r.Method != http.MethodGet {
+			t.Errorf("Envoy is asked %s %s", r.Method, r.URL)
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = io.WriteString(w, text)
+	}))
+	defer admin.Close()
+	ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(strings.TrimPrefix(admin.URL, "http://"))).Handler)
+	defer ops.Close()
+	get := func(path string) (int, string, string) {
+		resp, err := http.Get(ops.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, resp.Header.Get("Content-Type"), string(body)
+	}
+	if code, kind, body := get("/envoy/metrics?filter=x"); code != 200 || kind != "text/plain; version=0.0.4" || body != text {
+		t.Errorf("got %d, %s, %q", code, kind, body)
+	}
+	for _, path := range []string{"/envoy/", "/envoy/quitquitquit", "/envoy/metrics/../config_dump"} {
+		if code, _, body := get(path); code != 404 {
+			t.Errorf("%s: got %d, %q", path, code, body)
+		}
+	}
+	admin.Close()
+	if code, _, body := get("/envoy/metrics"); code != 502 || !strings.Contains(body, "does not tell") {
+		t.Errorf("without Envoy: got %d, %q", code, body)
+	}
+}
