@@ -98,8 +98,8 @@ func onThisMachine(address string) bool {
 	return err == nil && (host == "localhost" || notIP == nil && ip.IsLoopback())
 }
 
-// openCertificates reads them, if any are given, and tells their end as a metric.
-func openCertificates(f mtls.Files, reg prometheus.Registerer, log *slog.Logger) (*mtls.Keeper, error) {
+// openCertificates reads them, if any are given, and tells their end as a metric; of is who knows this process by them.
+func openCertificates(f mtls.Files, of string, reg prometheus.Registerer, log *slog.Logger) (*mtls.Keeper, error) {
 	if !f.Given() {
 		return nil, nil
 	}
@@ -107,11 +107,16 @@ func openCertificates(f mtls.Files, reg prometheus.Registerer, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spokegate_fleet_certificate_expires_timestamp_seconds",
-		Help: "When the certificate between doors and workers expires.",
-	}, func() float64 { return float64(k.Expires().Unix()) }))
+	tellExpiry(of, reg, k.Expires)
 	return k, nil
+}
+
+// tellExpiry makes a metric of the end of a certificate.
+func tellExpiry(of string, reg prometheus.Registerer, expires func() time.Time) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spokegate_certificate_expires_timestamp_seconds", ConstLabels: prometheus.Labels{"of": of},
+		Help: "When the certificate that this process shows expires.",
+	}, func() float64 { return float64(expires().Unix()) }))
 }
 
 // joining is how a door, or a picker by itself, and its workers know each other.

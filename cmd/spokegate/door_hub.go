@@ -120,7 +120,7 @@ func (d *door) source() (xds.Source, error) {
 		Log: d.log, Reports: follow.Reports{State: d.hubReport}}
 	var err error
 	if h.tls.Given() {
-		cfg.Certificates, err = mtls.Open(h.tls, d.log)
+		cfg.Certificates, err = openCertificates(h.tls, "hub", d.registry, d.log)
 	}
 	if err == nil && h.tokenFile != "" {
 		cfg.Token, err = readSecret(h.tokenFile, "the hub's token")

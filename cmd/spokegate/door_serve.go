@@ -116,7 +116,7 @@ func (d *door) build(ctx context.Context, token string) (err error) {
 	d.issuerKeys.Follow(issuersOf(d.policy.Load()))
 	d.fleet = fleet.New()
 	d.registry.MustRegister(fleet.NewCollector(d.fleet))
-	if d.certificates, err = openCertificates(d.fleetFlags.tls, d.registry, d.log); err != nil {
+	if d.certificates, err = openCertificates(d.fleetFlags.tls, "workers", d.registry, d.log); err != nil {
 		return err
 	}
 	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer, Blocks: d.joining(token).blocks()})

@@ -96,7 +96,7 @@ func (s *standalone) build(ctx context.Context, token, secret string) (err error
 		secret = rand.Text() // nobody else has to come to the same seed
 	}
 	s.seed = newSeed(secret, s.fleetFlags.seedFile, s.spoke, s.log)
-	if s.certificates, err = openCertificates(s.fleetFlags.tls, s.registry, s.log); err != nil {
+	if s.certificates, err = openCertificates(s.fleetFlags.tls, "workers", s.registry, s.log); err != nil {
 		return err
 	}
 	var blocks *epp.Blocks

@@ -122,7 +122,7 @@ func runHub(ctx context.Context, args []string) (err error) {
 func (h *hubRoleFlags) push(cuts push.Cuts, reg prometheus.Registerer, log *slog.Logger) (*push.Server, error) {
 	cfg := push.Config{Cuts: cuts, Log: log, Registerer: reg}
 	if h.tls.Given() {
-		keeper, err := openCertificates(h.tls, reg, log)
+		keeper, err := openCertificates(h.tls, "doors", reg, log)
 		if err != nil {
 			return nil, err
 		}
@@ -147,6 +147,7 @@ func (h *hubRoleFlags) serve(ctx context.Context, of *hub.Hub, p *push.Server, r
 		if _, err := files.get(nil); err != nil {
 			return err
 		}
+		tellExpiry("operators", reg, files.expires)
 		operators.TLSConfig = files.config()
 		serve = func(lis net.Listener) error { return operators.ServeTLS(lis, "", "") }
 	} else if !onThisMachine(h.listen) {

@@ -111,6 +111,12 @@ func (c *certFile) config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get, NextProtos: []string{"h2", "http/1.1"}}
 }
 
+// expires is the end of the one that is in force; there is one.
+func (c *certFile) expires() time.Time {
+	pair, _ := c.get(nil)
+	return pair.Leaf.NotAfter
+}
+
 func (c *certFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -72,6 +72,7 @@ type reconcileFlags struct {
 	publish  bool
 	as       string
 	json     bool
+	metrics  string
 
 	keys trustedKeys // of -trust; nil: none are pinned
 }
@@ -88,6 +89,7 @@ func (r *reconcileFlags) register(f *flag.FlagSet) {
 	host, _ := os.Hostname()
 	f.StringVar(&r.as, "as", cmp.Or(host, "main"), "the `name` by which this run journals; its sources are repair/NAME and balance/NAME")
 	f.BoolVar(&r.json, "json", false, "print JSON")
+	f.StringVar(&r.metrics, "metrics", "", "`file` that what was found is written into as metrics, for node_exporter's textfile collector: NAME.prom")
 }
 
 // reconcileUsage proves the records, or names what stands against them.
@@ -111,7 +113,7 @@ func reconcileUsage(ctx context.Context, args []string) (err error) {
 	if err := repairs.close(ctx); err != nil { // before anybody reads that they are written
 		return err
 	}
-	if err := flags.print(report); err != nil {
+	if err := flags.tell(report); err != nil {
 		return err
 	}
 	if flags.publish {
@@ -185,7 +187,12 @@ func (r *reconcileFlags) audit(ctx context.Context, repairs *runJournal) (*balan
 	return audit.Balance(progress.of("judged"))
 }
 
-func (r *reconcileFlags) print(report *balance.Report) error {
+func (r *reconcileFlags) tell(report *balance.Report) error {
+	if r.metrics != "" {
+		if err := writeBalanceMetrics(r.metrics, report); err != nil {
+			return err
+		}
+	}
 	if !r.json {
 		return report.Write(os.Stdout)
 	}

@@ -105,6 +105,9 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%v: exit code %d\n%s", step.flags, code, out)
 		}
 	}
+	if _, code := reconcile("-metrics", filepath.Join(t.TempDir(), "no", "such.prom")); code != 1 {
+		t.Errorf("metrics that cannot be written: exit code %d", code)
+	}
 	out, code := reconcile("-json")
 	var report balance.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || !report.Balanced || report.Total.Usage != 2 || report.Total.CompletionTokens != 30 {
@@ -115,6 +118,35 @@ func TestReconcile(t *testing.T) {
 	}
 	if _, code := command(t, "usage", "reconcile", "-dir", t.TempDir()); code != 1 {
 		t.Errorf("no spool: exit code %d", code)
+	}
+}
+
+// TestReconcileTellsPrometheus: the file has what was found, of each run anew, also when that is bad.
+func TestReconcileTellsPrometheus(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "balance.prom")
+	a1, u1, s1 := told("a1", 10)
+	a2, _, s2 := told("a2", 20)
+	journaled(t, dir, "door/main", a1, u1, a2)
+	journaled(t, dir, "worker/w1", s1, s2)
+	for _, step := range []struct {
+		flags []string
+		code  int
+		want  []string
+	}{
+		{nil, 1, []string{"spokegate_balance_balanced 0", `spokegate_balance_problems{kind="missing_usage"} 1`, `spokegate_balance_problems{kind="gap"} 0`,
+			`spokegate_balance_notes{kind="repaired_now"} 0`, "spokegate_balance_admissions 2", "spokegate_balance_open 0", "spokegate_balance_run_timestamp_seconds 1."}},
+		{[]string{"-repair", "-as", "ops"}, 0, []string{"spokegate_balance_balanced 1", `spokegate_balance_problems{kind="missing_usage"} 0`, `spokegate_balance_notes{kind="repaired_now"} 1`}},
+		{[]string{"-to", "2026-03-01"}, 0, []string{"spokegate_balance_balanced 1", "spokegate_balance_admissions 0"}},
+	} {
+		if out, code := command(t, append([]string{"usage", "reconcile", "-dir", dir, "-metrics", file}, step.flags...)...); code != step.code {
+			t.Errorf("%v: exit code %d\n%s", step.flags, code, out)
+		}
+		text, err := os.ReadFile(file)
+		for _, want := range step.want {
+			if err != nil || !strings.Contains(string(text), "\n"+want) {
+				t.Errorf("%v: want %s in (%v)\n%s", step.flags, want, err, text)
+			}
+		}
 	}
 }
 

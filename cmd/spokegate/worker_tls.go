@@ -47,7 +47,7 @@ func (t *tlsFlags) open(w workerFlags, reg prometheus.Registerer, log *slog.Logg
 		}
 		return nil, nil
 	}
-	k, err := openCertificates(t.files, reg, log)
+	k, err := openCertificates(t.files, "doors", reg, log)
 	if err != nil {
 		return nil, err
 	}

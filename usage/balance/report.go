@@ -38,6 +38,12 @@ const (
 	WrittenOff     Kind = "written_off"     // it would be a problem, had its source not been written off
 )
 
+// Kinds are all of them, problems first.
+func Kinds() []Kind {
+	return []Kind{MissingUsage, MissingAdmitted, MissingServed, Uncounted, Tokens, Cost, Disagreement, Contradiction, Conflict, Clash, Gap, OutOfOrder,
+		Damaged, Altered, Untrusted, Engine, Doubled, Superseded, RepairedNow, RepairedBefore, LostServed, WrittenOff}
+}
+
 // Fails tells whether it is a problem.
 func (k Kind) Fails() bool {
 	switch k {
