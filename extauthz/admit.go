@@ -226,7 +226,7 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 			choice.Booking.Release()
 			return answer{}, errLeft
 		}
-		a.workers, a.ranks = choice.Addrs, choice.RankList()
+		a.workers, a.inHeader, a.ranks = choice.Addrs, s.PickInHeader, choice.RankList()
 	}
 	trusted := identity.Context{Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, Endpoint: a.endpoint,
 		Revision: c.snap.Revision(), Asked: c.alias(), Body: identity.BodyDigest(c.body)}

@@ -36,6 +36,7 @@ type answer struct {
 	context   string
 	prefill   string   // context of the prefill leg; empty: there is none
 	workers   []string // best first; empty: a picker follows in the chain
+	inHeader  bool     // they are named in a header, too
 	ranks     string   // as in RanksHeader; empty: none has several
 
 	// Where passes is false: an error, or a body that the door itself answers with.
@@ -92,6 +93,9 @@ func (a answer) ok() *authv3.CheckResponse {
 		if n := len(a.workers); n > 0 {
 			list = append(list, openai.Header{Name: envoy.MaxRetriesHeader, Value: strconv.Itoa(n - 1)})
 		}
+		if a.inHeader {
+			list = append(list, openai.Header{Name: envoy.DestinationKey, Value: a.destination()})
+		}
 		for _, h := range []openai.Header{{Name: envoy.PrefillContextHeader, Value: a.prefill}, {Name: envoy.RanksHeader, Value: a.ranks}} {
 			if h.Value != "" {
 				list = append(list, h)
@@ -105,11 +109,14 @@ func (a answer) ok() *authv3.CheckResponse {
 	}
 	if len(a.workers) > 0 {
 		resp.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
-			envoy.DestinationKey: structpb.NewStringValue(strings.Join(a.workers, ",")),
+			envoy.DestinationKey: structpb.NewStringValue(a.destination()),
 		}}
 	}
 	return resp
 }
+
+// destination names the workers as Envoy reads them.
+func (a answer) destination() string { return strings.Join(a.workers, ",") }
 
 func (a answer) denied() *authv3.CheckResponse {
 	status, body, headers := http.StatusOK, a.local, []openai.Header{{Name: "content-type", Value: "application/json"}}

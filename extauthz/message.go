@@ -46,6 +46,10 @@ var errUTF8 = errors.New("a string that is not UTF-8")
 func parse(b []byte) (question, error) {
 	q := question{contentLength: -1}
 	err := only(b, checkAttributes, q.readAttribute)
+	if len(q.body) == 0 {
+		q.body = q.text
+	}
+	q.text = nil
 	return q, err
 }
 
@@ -114,6 +118,9 @@ func (q *question) readHTTP(n protowire.Number, v []byte) error {
 	case httpID, httpScheme, httpQuery, httpFragment, httpProtocol, httpBody:
 		if !utf8.Valid(v) {
 			return errUTF8
+		}
+		if n == httpBody {
+			q.text = v
 		}
 	}
 	return nil

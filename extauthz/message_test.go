@@ -30,11 +30,15 @@ func questionOf(req *authv3.CheckRequest) question {
 	if err != nil {
 		length = -1
 	}
+	body := h.GetRawBody()
+	if len(body) == 0 {
+		body = []byte(h.GetBody())
+	}
 	return question{
 		id: headers["x-request-id"], clientRequestID: headers[envoy.ClientRequestIDHeader], clientTrace: headers[envoy.ClientTraceHeader], clientAddress: headers[envoy.ClientAddressHeader],
 		method: h.GetMethod(), target: h.GetPath(), host: h.GetHost(), source: a.GetSource().GetAddress().GetSocketAddress().GetAddress(),
 		authorization: headers["authorization"], apiKey: headers["x-api-key"], contentType: headers["content-type"],
-		contentEncoding: headers["content-encoding"], contentLength: length, body: h.GetRawBody(),
+		contentEncoding: headers["content-encoding"], contentLength: length, body: body,
 	}
 }
 
@@ -164,6 +168,9 @@ func TestReading(t *testing.T) {
 		"entry without key":     {httpRequest(httpHeaders, message(entryValue, "x-request-id")), &question{}},
 		"last body counts":      {httpRequest(httpRawBody, "a", httpRawBody, "b"), &question{body: []byte("b")}},
 		"body may be any bytes": {httpRequest(httpRawBody, "\xff"), &question{body: []byte("\xff")}},
+		"body as a string":      {httpRequest(httpBody, "a"), &question{body: []byte("a")}},
+		"body as both":          {httpRequest(httpRawBody, "b", httpBody, "a"), &question{body: []byte("b")}},
+		"no string":             {httpRequest(httpBody, "\xff"), nil},
 		"messages are merged":   {slices.Concat(httpRequest(httpMethod, "GET", httpHost, "h"), httpRequest(httpMethod, "POST")), &question{method: "POST", host: "h"}},
 		"unknown fields":        {slices.Concat(message(99, "x"), group, protowire.AppendVarint(protowire.AppendTag(nil, 5, protowire.VarintType), 5), httpRequest(httpHost, "h")), &question{host: "h"}},
 		"another wire type":     {protowire.AppendVarint(protowire.AppendTag(nil, checkAttributes, protowire.VarintType), 1), &question{}},

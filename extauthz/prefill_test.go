@@ -66,4 +66,8 @@ func TestTheLegsOfASplitRequest(t *testing.T) {
 	if got := headers(); got[envoy.RanksHeader] != "" || got[envoy.PrefillContextHeader] != "" || len(got) != 3 {
 		t.Errorf("without ranks and prefill: %v", got)
 	}
+	g.PickInHeader, p.choice.Addrs = true, []string{"10.0.0.1:1", "[::1]:1"}
+	if got := headers()[envoy.DestinationKey]; got != "10.0.0.1:1,[::1]:1" {
+		t.Errorf("in the header: %q", got)
+	}
 }

@@ -28,6 +28,7 @@ type question struct {
 	explain         string // wants the choice of a worker explained: see asksWhy
 	session         string // what the client calls its conversation
 	body            []byte // only until the answer is made
+	text            []byte // the body where Envoy was not told to pack it as bytes; only while it is read
 }
 
 // sessionHeader is a hint to bring requests of one conversation to one worker.

@@ -44,6 +44,8 @@ type Config struct {
 	Minter  *identity.Minter
 	// Picker names the worker in the admission's answer; nil: a picker of its own follows in Envoy's chain.
 	Picker Picker
+	// PickInHeader has the workers named in a header as well as in metadata, for gateways whose Envoy reads only that.
+	PickInHeader bool
 	// Issuers verifies JWTs; nil: only keys are credentials.
 	Issuers Issuers
 	// Refusals journals what is refused; nil: nobody does.

@@ -248,7 +248,7 @@ func TestMeterIgnoresWhatIsNoAnswerOfAWorker(t *testing.T) {
 	}
 	for name, attributes := range map[string][]string{
 		"none":                    nil,
-		"a denial":                but(envoy.ClusterAttribute, ""),
+		"a denial":                {envoy.IDAttribute, id, envoy.PathAttribute, "/v1/chat/completions"},
 		"a cluster of the door's": but(envoy.ClusterAttribute, "spokegate-door"),
 		"no worker was asked":     but(envoy.UpstreamAttribute, ""),
 		"another admission":       but(envoy.IDAttribute, "other"),
@@ -261,6 +261,18 @@ func TestMeterIgnoresWhatIsNoAnswerOfAWorker(t *testing.T) {
 	}
 	if len(b.records) != 0 || b.flights.Len() != 1 {
 		t.Fatalf("%d records, %d flights", len(b.records), b.flights.Len())
+	}
+}
+
+// TestMeterBehindAnotherGateway: it is not told of clusters, but of workers.
+func TestMeterBehindAnotherGateway(t *testing.T) {
+	b := newBench(t, time.Hour)
+	b.logged(entry(200, nil))
+	s := b.stream(t.Context(), true, attributed(responseHeadersMessage(":status", "200", "content-type", "text/event-stream"),
+		envoy.IDAttribute, id, envoy.PathAttribute, "/v1/chat/completions", envoy.UpstreamAttribute, "10.0.0.1:8000"), body(sse, true))
+	defer s.CloseSend()
+	if r := b.next(); r.GetOutcome() != "complete" || r.GetPromptTokens() != 7 || r.GetCompletionTokens() != 1 {
+		t.Errorf("record %v", r)
 	}
 }
 

@@ -142,10 +142,11 @@ func (w *watch) FromWire(b mem.BufferSlice) error {
 	return nil
 }
 
-// headers learns whose response this is. Only what admission let through has an endpoint's cluster, and only an answer that
-// a worker was asked for is metered: any other is Envoy's own, and the access log tells all there is.
+// headers learns whose response this is. Only what admission let through has an endpoint's cluster, where the cluster is told,
+// which other gateways do not; and only an answer that a worker was asked for is metered: any other is Envoy's own, and the access
+// log tells all there is.
 func (w *watch) headers(m *message) {
-	if envoy.EndpointOf(string(m.of.cluster)) == "" || len(m.of.upstream) == 0 {
+	if len(m.of.cluster) > 0 && envoy.EndpointOf(string(m.of.cluster)) == "" || len(m.of.upstream) == 0 {
 		return
 	}
 	w.admission, w.served = string(m.of.id), string(m.of.upstream)
