@@ -27,7 +27,12 @@ type health struct {
 	journal   func(*report)
 }
 
-func (h health) report() (r report) {
+func (h health) report() report { return h.judge(false) }
+
+// any answers /readyz/any, for balancers and Kubernetes: one endpoint without workers must not take the others' door away.
+func (h health) any() report { return h.judge(true) }
+
+func (h health) judge(any bool) (r report) {
 	st, snap := h.agent(), h.policy.Load()
 	r.say(snap != nil, "policy: revision %d from %s", st.Revision, st.From)
 	if st.FromDisk {
@@ -50,16 +55,32 @@ func (h health) report() (r report) {
 		r.say(false, "envoy: not connected")
 	}
 	if snap != nil {
-		for _, e := range snap.Endpoints() {
-			n := len(h.fleet.Pickable(e.Name))
-			r.say(n > 0, "endpoint %s: %d workers can be picked", e.Name, n)
-		}
+		h.endpointsOf(&r, snap.Endpoints(), any)
 	}
 	h.degraded(&r)
 	h.indexed(&r)
 	r.note("limits: %s", h.counters())
 	h.journal(&r)
 	return r
+}
+
+// endpointsOf tells how many workers each endpoint has. Each must have one; with any, one of them.
+func (h health) endpointsOf(r *report, endpoints []*policy.Endpoint, any bool) {
+	served := 0
+	for _, e := range endpoints {
+		n := len(h.fleet.Pickable(e.Name))
+		if n > 0 {
+			served++
+		}
+		if any && n == 0 {
+			r.note("endpoint %s: 0 workers can be picked", e.Name)
+		} else {
+			r.say(n > 0, "endpoint %s: %d workers can be picked", e.Name, n)
+		}
+	}
+	if any && len(endpoints) > 0 {
+		r.say(served > 0, "endpoints: %d of %d have a worker", served, len(endpoints))
+	}
 }
 
 // mostDegraded is how many degraded workers are told of by name.

@@ -52,6 +52,7 @@ func (s *servers) fleetSide(address string, j *join.Server, options ...grpc.Serv
 
 // opsSide writes into a file where it listens, for commands on this machine.
 func (s *servers) opsSide(address, file string, reg *prometheus.Registry, pages []page, h health) {
+	pages = append(pages, page{"GET /readyz/any", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.any().write(w) })})
 	ops := newOps(reg, h.report, pages...)
 	serve := func(lis net.Listener) error {
 		if err := writeAddress(file, lis.Addr().String()); err != nil {
