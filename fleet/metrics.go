@@ -22,10 +22,14 @@ var (
 )
 
 // collector shows a fleet as it is when it is asked. A worker's series end when it leaves.
-type collector struct{ fleet *Fleet }
+type collector struct {
+	fleet     *Fleet
+	endpoints func() []string
+}
 
-// NewCollector makes metrics of what workers say of themselves.
-func NewCollector(f *Fleet) prometheus.Collector { return collector{f} }
+// NewCollector makes metrics of what workers say of themselves. endpoints are those that should have some: 0 workers is told of
+// one that has none.
+func NewCollector(f *Fleet, endpoints func() []string) prometheus.Collector { return collector{f, endpoints} }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{workersDesc, pickableDesc, degradedDesc, requestsDesc, cacheDesc, preemptionsDesc} {
@@ -42,6 +46,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		state    State
 	}
 	workers, seen := map[group]int{}, map[string]bool{}
+	for _, endpoint := range c.endpoints() {
+		seen[endpoint] = true
+	}
 	for _, w := range c.fleet.View().Workers {
 		workers[group{w.Endpoint, w.State}]++
 		seen[w.Endpoint] = true

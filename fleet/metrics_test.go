@@ -17,10 +17,11 @@ func TestMetricsOfWorkers(t *testing.T) {
 	f.Report("w1", Status{Running: 3, Degraded: []string{"queue: 9", "queue: 10", "seed"}, Load: &Load{Running: 1, Waiting: 2, CacheUsedPermille: 125, Preemptions: 4}})
 	f.Report("gone", Status{Running: 99})
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(NewCollector(f))
+	reg.MustRegister(NewCollector(f, func() []string { return []string{"large", "empty"} }))
 	const help = `
 # HELP spokegate_fleet_pickable Workers that are ready and that Envoy has acknowledged.
 # TYPE spokegate_fleet_pickable gauge
+spokegate_fleet_pickable{endpoint="empty"} 0
 spokegate_fleet_pickable{endpoint="large"} 1
 # HELP spokegate_fleet_worker_cache_used_ratio Share of the KV blocks of the engine's device in use.
 # TYPE spokegate_fleet_worker_cache_used_ratio gauge

@@ -115,7 +115,7 @@ func (d *door) build(ctx context.Context, token string) (err error) {
 	d.issuerKeys = jwks.New(d.issuers, jwks.Options{Log: d.log, Registerer: d.registry})
 	d.issuerKeys.Follow(issuersOf(d.policy.Load()))
 	d.fleet = fleet.New()
-	d.registry.MustRegister(fleet.NewCollector(d.fleet))
+	d.registry.MustRegister(fleet.NewCollector(d.fleet, func() []string { return endpointNames(d.policy.Load()) }))
 	if d.certificates, err = openCertificates(d.fleetFlags.tls, "workers", d.registry, d.log); err != nil {
 		return err
 	}

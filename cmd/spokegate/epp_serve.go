@@ -91,7 +91,7 @@ func (s *standalone) build(ctx context.Context, token, secret string) (err error
 		return err
 	}
 	s.fleet = fleet.NewUnacknowledged()
-	s.registry.MustRegister(fleet.NewCollector(s.fleet))
+	s.registry.MustRegister(fleet.NewCollector(s.fleet, func() []string { return endpointNames(s.policy.Load()) }))
 	if secret == "" {
 		secret = rand.Text() // nobody else has to come to the same seed
 	}
