@@ -82,35 +82,8 @@ func (s *Server) Connected() bool { return s.acks.connected() }
 // may have been stopped for a while, and Envoy goes on with what it has. Where the kernel does not tell who was on the line,
 // the end of its stream counts as its death.
 func (s *Server) AwaitDeath(ctx context.Context) (time.Time, error) {
-	for {
-		dead, waiting := s.acks.death()
-		if dead {
-			select {
-			case <-time.After(deathPause):
-				return s.acks.succession(time.Now()), nil
-			case <-ctx.Done():
-				return time.Time{}, ctx.Err()
-			}
-		}
-		var look <-chan time.Time
-		if waiting {
-			look = time.After(deathPoll)
-		}
-		select {
-		case <-s.acks.gone:
-		case <-look:
-		case <-ctx.Done():
-			return time.Time{}, ctx.Err()
-		}
-	}
+	return awaitDeath(ctx, s.acks.gone, s.acks)
 }
-
-const (
-	// deathPoll is how often a process whose stream broke is looked at.
-	deathPoll = 50 * time.Millisecond
-	// deathPause is for what a dead Envoy has sent on its other connections: it may be read after the end of its stream.
-	deathPause = 250 * time.Millisecond
-)
 
 // Run rebuilds the configuration whenever the fleet or the endpoints change, until ctx is done. Then it ends Envoy's
 // streams; Envoy goes on with what it has.
