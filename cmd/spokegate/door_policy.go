@@ -54,6 +54,9 @@ func issuersOf(snap *policy.Snapshot) (list []identity.IssuerConfig) {
 }
 
 func endpointNames(s *policy.Snapshot) []string {
+	if s == nil { // none yet
+		return nil
+	}
 	var names []string
 	for _, e := range s.Endpoints() {
 		names = append(names, e.Name)
