@@ -26,6 +26,16 @@ const (
 	// unlimited stands for no circuit breaker. Envoy's default of 1,024 would let responses go unmetered in silence and
 	// requests wait for connections; admission bounds the load.
 	unlimited = 1 << 30
+	// What is on its way to the door process at one time, in bytes, and how long connecting to it may take.
+	doorStreamWindow = 1 << 20
+	doorWindow       = 16 << 20
+	doorConnect      = 5 * time.Second
+	// A worker whose host vanished without a word is noticed within half a minute.
+	workerProbes     = 3
+	workerProbeAfter = 15 * time.Second
+	workerProbeEach  = 5 * time.Second
+	// workerIdle is shorter than the shim's own, so that Envoy does not write into a connection that is being closed.
+	workerIdle = 30 * time.Second
 )
 
 // ownClusters are those that the bootstrap needs: the door process, and the picker if there is one.
@@ -58,12 +68,12 @@ const pingPatience = 10 // times the interval
 // socketCluster is a gRPC server on a Unix socket.
 func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *clusterv3.Cluster {
 	h2 := &corev3.Http2ProtocolOptions{
-		ConnectionKeepalive: ping, InitialStreamWindowSize: u32(1 << 20), InitialConnectionWindowSize: u32(16 << 20),
+		ConnectionKeepalive: ping, InitialStreamWindowSize: u32(doorStreamWindow), InitialConnectionWindowSize: u32(doorWindow),
 	}
 	return &clusterv3.Cluster{
 		Name:                          name,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		ConnectTimeout:                secs(5 * time.Second),
+		ConnectTimeout:                secs(doorConnect),
 		PerConnectionBufferLimitBytes: u32(connectionBuffer),
 		CircuitBreakers:               noBreakers(),
 		LoadAssignment:                &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: locality(host(path))},
@@ -86,13 +96,11 @@ func (d Door) endpointCluster(endpoint string) *clusterv3.Cluster {
 		PerConnectionBufferLimitBytes: u32(connectionBuffer),
 		CircuitBreakers:               noBreakers(),
 		LoadBalancingPolicy:           d.overrideHost(),
-		// A worker whose host vanished without a word is noticed within half a minute.
 		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
-			KeepaliveProbes: u32(3), KeepaliveTime: u32(15), KeepaliveInterval: u32(5),
+			KeepaliveProbes: u32(workerProbes), KeepaliveTime: u32(uint32(workerProbeAfter.Seconds())), KeepaliveInterval: u32(uint32(workerProbeEach.Seconds())),
 		}},
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{protocolOptions: pack(&upstreamv3.HttpProtocolOptions{
-			// Shorter than the shim's own, so that Envoy does not write into a connection that is being closed.
-			CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: secs(30 * time.Second)},
+			CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: secs(workerIdle)},
 			UpstreamProtocolOptions: explicit(&upstreamv3.HttpProtocolOptions_ExplicitHttpConfig{
 				ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
 					HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},

@@ -20,6 +20,12 @@ const (
 	leastBuffer  = 64 << 10
 	maxHeadersKB = 32 // of one request, all headers together
 	maxHeaders   = 100
+	// What a client may send ahead over HTTP/2 before Envoy reads it, in bytes.
+	clientStreamWindow = 256 << 10
+	clientWindow       = 1 << 20
+	// A client that vanished without a word is noticed, and its engine freed.
+	clientPing = 30 * time.Second
+	clientPong = 10 * time.Second
 )
 
 // listener serves clients. With a route it is complete in itself, without one it asks for the route over ADS.
@@ -89,10 +95,9 @@ func (d Door) manager() *hcmv3.HttpConnectionManager {
 		},
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
 			MaxConcurrentStreams:        u32(d.MaxStreams),
-			InitialStreamWindowSize:     u32(256 << 10),
-			InitialConnectionWindowSize: u32(1 << 20),
-			// A client that vanished without a word is noticed, and its engine freed.
-			ConnectionKeepalive: &corev3.KeepaliveSettings{Interval: secs(30 * time.Second), Timeout: secs(10 * time.Second)},
+			InitialStreamWindowSize:     u32(clientStreamWindow),
+			InitialConnectionWindowSize: u32(clientWindow),
+			ConnectionKeepalive:         &corev3.KeepaliveSettings{Interval: secs(clientPing), Timeout: secs(clientPong)},
 		},
 		Tracing:          d.tracing(),
 		AccessLog:        []*accesslogv3.AccessLog{accessLog()},
