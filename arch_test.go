@@ -18,6 +18,7 @@ const module = "github.com/spokegate/spokegate"
 var layers = []string{
 	"test",
 	"cmd/spokegate",
+	"doctor", // looks at a deployment from outside, over the pages of its processes
 	"replay", // traces through the router, over simulated workers
 	"extauthz", "extproc", "epp", "worker",
 	"worker/kv", // what an engine holds, from its events to pickers; knows no engine's process
