@@ -1,0 +1,7 @@
+package doctor
+
+import "context"
+
+var kubeKinds []Kind
+
+func checkKube(context.Context, *exam) {}
