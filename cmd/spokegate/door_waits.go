@@ -19,7 +19,7 @@ func (d *door) tellWaiting() (done func()) {
 		}
 		r.say(false, "policy: there is none, and never was one here; %s", cmp.Or(why, "nothing has been offered"))
 		return r
-	})
+	}, d.aboutPage())
 	ended := make(chan struct{})
 	begin := time.AfterFunc(startsQuietly, func() {
 		defer close(ended)

@@ -32,6 +32,7 @@ type eppFlags struct {
 	turnAway, drain      time.Duration
 	collector            string
 	level                slog.Level
+	said                 said // all of it, as the page /about tells it
 }
 
 func (e *eppFlags) register(f *flag.FlagSet) {
@@ -100,6 +101,7 @@ func runEPP(ctx context.Context, args []string) error {
 	if err := e.complete(); err != nil {
 		return err
 	}
+	e.said = sayFlags(f)
 	coarseTimers()
 	var token, secret string
 	if e.fleetFlags.listen != "" {

@@ -206,7 +206,8 @@ func (s *standalone) turnedAway(g *grpc.Server) {
 }
 
 func (s *standalone) opsSide() {
-	ops := newOps(s.registry, s.health.report, append(pickerPages{s.picker, s.policy, s.name, s.bodyLimit, s.endpoint}.pages(), page{"GET /fleet", s.fleetPage()})...)
+	ops := newOps(s.registry, s.health.report, append(pickerPages{s.picker, s.policy, s.name, s.bodyLimit, s.endpoint}.pages(), page{"GET /fleet", s.fleetPage()},
+		aboutPage("epp", s.name, s.spoke, s.said, nil))...)
 	serve := func(lis net.Listener) error {
 		if err := ops.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
 			return err

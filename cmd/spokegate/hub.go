@@ -37,6 +37,7 @@ type hubRoleFlags struct {
 	admin                    string
 	above                    uint64
 	level                    slog.Level
+	said                     said // all of it, as the page /about tells it
 }
 
 var defaultHubDir = filepath.Join(".spokegate", "hub")
@@ -94,6 +95,7 @@ func runHub(ctx context.Context, args []string) (err error) {
 	if err := flags.check(); err != nil {
 		return badUsage(f, err)
 	}
+	flags.said = sayFlags(f)
 	if err := os.MkdirAll(flags.dir, 0o700); err != nil {
 		return err
 	}
@@ -155,7 +157,7 @@ func (h *hubRoleFlags) serve(ctx context.Context, of *hub.Hub, p *push.Server, r
 	}
 	g := grpc.NewServer(p.Options()...)
 	p.Register(g)
-	ops := newOps(reg, func() report { return hubReport(ctx, of, p) })
+	ops := newOps(reg, func() report { return hubReport(ctx, of, p) }, aboutPage("hub", "main", "", h.said, nil))
 	var s servers
 	s.http(h.listen, operators, serve, func(at string) {
 		log.Info("the hub answers", "address", at, "database", of.Where(), "revision", of.Head().Number)

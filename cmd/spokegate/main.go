@@ -32,6 +32,7 @@ const usageText = `spokegate: the door before your GPUs
   spokegate fleet status  the workers that have joined a door, and how they are
   spokegate bench route   replay a trace over simulated workers: what the picker is worth
   spokegate envoy print   show Envoy's configuration
+  spokegate doctor        look at what runs, end to end: what is wrong, and how to mend it
   spokegate version       what this is
 
 spokegate COMMAND -h tells its flags.
@@ -43,7 +44,7 @@ type role func(ctx context.Context, args []string) error
 var roles = map[string]role{
 	"up": runUp, "door": runDoor, "epp": runEPP, "worker": runWorker, "sim": runSim,
 	"policy": runPolicy, "key": runKey, "usage": runUsage, "envoy": runEnvoy, "fleet": runFleet, "bench": runBench, "version": runVersion, "guard": runGuard,
-	"hub": runHub, "apply": runApply, "limit": runLimit, "revision": runRevision, "token": runToken,
+	"hub": runHub, "doctor": runDoctor, "apply": runApply, "limit": runLimit, "revision": runRevision, "token": runToken,
 	"team": runNoun("team", nil), "model": runNoun("model", nil), "endpoint": runNoun("endpoint", nil), "issuer": runNoun("issuer", nil),
 	"spoke": runNoun("spoke", map[string]role{"status": spokeStatus, "deployment": spokeDeployment}),
 }
@@ -65,12 +66,15 @@ func run(ctx context.Context, args []string) int {
 		return 2
 	}
 	boundGarbage()
+	var status exitStatus
 	err := r(ctx, args[1:])
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.Is(err, errUsage):
 		return 2 // the flag package has said what is wrong
+	case errors.As(err, &status):
+		return int(status)
 	}
 	fmt.Fprintf(os.Stderr, "spokegate %s: %v\n", args[0], err)
 	return 1

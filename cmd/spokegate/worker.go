@@ -33,6 +33,7 @@ type workerFlags struct {
 	collector   string
 	kafka       kafkaFlags
 	level       slog.Level
+	said        said // all of it, as the page /about tells it
 }
 
 func (w *workerFlags) register(f *flag.FlagSet) {
@@ -75,6 +76,7 @@ func runWorker(ctx context.Context, args []string) error {
 	if err := flags.kafka.complete(); err != nil {
 		return err
 	}
+	flags.said = sayFlags(f)
 	if flags.engine.attach != "" { // an engine that it starts would inherit them
 		coarseTimers()
 	}
@@ -151,7 +153,8 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	stopBlocks := announced.start(w, log)
 	err = runWithOps(ctx, w.Run, func(ctx context.Context) error {
 		h := workerHealth{status: w.Status, journal: journal.note, doors: splitNames(flags.doors)}
-		return workerOps(ctx, flags.ops, filepath.Join(run, flags.name+".ops"), reg, h, log)
+		about := aboutPage("worker", flags.name, flags.spoke, flags.said, nil)
+		return workerOps(ctx, flags.ops, filepath.Join(run, flags.name+".ops"), reg, h, log, about)
 	})
 	stopBlocks()
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -45,7 +45,7 @@ func (h workerHealth) report() (r report) {
 
 // workerOps serves a worker's pages until ctx is done. Where it listens is written into DIR/run/NAME.ops, for the port may
 // be any free one. Empty address: no pages.
-func workerOps(ctx context.Context, address, file string, reg *prometheus.Registry, h workerHealth, log *slog.Logger) error {
+func workerOps(ctx context.Context, address, file string, reg *prometheus.Registry, h workerHealth, log *slog.Logger, more ...page) error {
 	if address == "" {
 		return nil
 	}
@@ -58,7 +58,7 @@ func workerOps(ctx context.Context, address, file string, reg *prometheus.Regist
 		return err
 	}
 	log.Info("ops pages", "address", lis.Addr().String())
-	server := newOps(reg, h.report)
+	server := newOps(reg, h.report, more...)
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
 		return err
