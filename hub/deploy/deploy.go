@@ -42,10 +42,14 @@ func (d *Deployment) Count() int {
 type Site struct {
 	Namespace string   `json:"namespace,omitempty"` // default: spokegate
 	Image     string   `json:"image,omitempty"`     // of spokegate itself, for shims
-	Doors     []string `json:"doors,omitempty"`     // addresses that shims join, host:port
+	Doors     []string `json:"doors,omitempty"`     // addresses that shims join, host:port, or dns:host:port for all of that name
 	Gateway   string   `json:"gateway,omitempty"`   // of HTTPRoutes; default: spokegate
 	// ModelsClaim is a PersistentVolumeClaim with models, which is mounted at /models; "": models come in images, or from a hub.
 	ModelsClaim string `json:"models_claim,omitempty"`
+	// FleetIssuer is an Issuer of cert-manager in the namespace, whose CSI driver gives each worker its certificate; "": no TLS.
+	// DoorName is the name in the doors' certificates then, where it is another than the hosts in Doors.
+	FleetIssuer string `json:"fleet_issuer,omitempty"`
+	DoorName    string `json:"door_name,omitempty"`
 }
 
 // Bounds of a deployment.
@@ -56,11 +60,12 @@ const (
 )
 
 var (
-	imageRE = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]{0,255}$`)
-	stackRE = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-	nameRE  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) // of Kubernetes
-	hostRE  = regexp.MustCompile(`^[A-Za-z0-9.-]{1,253}:[0-9]{1,5}$`)
-	labelRE = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	imageRE  = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]{0,255}$`)
+	stackRE  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	nameRE   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) // of Kubernetes
+	hostRE   = regexp.MustCompile(`^(dns:)?[A-Za-z0-9.-]{1,253}:[0-9]{1,5}$`)
+	domainRE = regexp.MustCompile(`^[A-Za-z0-9.-]{1,253}$`)
+	labelRE  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 )
 
 // Check says what is wrong with a deployment.
@@ -96,7 +101,11 @@ func (s *Site) Check() error {
 	case s.ModelsClaim != "" && !nameRE.MatchString(s.ModelsClaim):
 		return errors.New("models_claim: want a name of Kubernetes: lower-case letters, digits and -")
 	case len(s.Doors) > 64 || slices.ContainsFunc(s.Doors, func(d string) bool { return !hostRE.MatchString(d) }):
-		return errors.New("doors: want up to 64 addresses, host:port")
+		return errors.New("doors: want up to 64 addresses, host:port or dns:host:port")
+	case s.FleetIssuer != "" && !nameRE.MatchString(s.FleetIssuer):
+		return errors.New("fleet_issuer: want a name of Kubernetes: lower-case letters, digits and -")
+	case s.DoorName != "" && !domainRE.MatchString(s.DoorName):
+		return errors.New("door_name: want a DNS name")
 	}
 	return nil
 }

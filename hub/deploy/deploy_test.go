@@ -74,10 +74,10 @@ func TestReadBack(t *testing.T) {
 			Replicas int
 			Template struct {
 				Spec struct {
-					Containers []struct {
+					InitContainers []struct {
 						Image string
 						Args  []string
-					}
+					} `yaml:"initContainers"`
 				}
 			}
 		}
@@ -85,7 +85,7 @@ func TestReadBack(t *testing.T) {
 	if err := yaml.NewDecoder(strings.NewReader(string(got))).Decode(&d); err != nil {
 		t.Fatal(err)
 	}
-	engine := d.Spec.Template.Spec.Containers[0]
+	engine := d.Spec.Template.Spec.InitContainers[0]
 	if d.Metadata.Name != "e" || d.Metadata.Namespace != "serving" || d.Spec.Replicas != 3 || engine.Image != "vllm:1" || engine.Args[0] != awkward.Model {
 		t.Errorf("%+v", d)
 	}
@@ -128,6 +128,7 @@ func TestRefused(t *testing.T) {
 	}
 	for want, s := range map[string]Site{
 		"namespace:": {Namespace: "A"}, "gateway:": {Gateway: "-"}, "models_claim:": {ModelsClaim: "a.b"}, "image:": {Image: "a\"b"}, "doors:": {Doors: []string{"door"}},
+		"fleet_issuer:": {FleetIssuer: "A"}, "door_name:": {DoorName: "a b"},
 	} {
 		if err := s.Check(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

@@ -108,10 +108,11 @@ type Item struct {
 
 // data is what a template sees.
 type data struct {
-	Name     string // for Kubernetes; Endpoint is the endpoint's own
-	Endpoint string
-	Spoke    string
-	Models   []string
+	Name       string // for Kubernetes; Endpoint is the endpoint's own
+	Endpoint   string
+	Spoke      string
+	SpokeLabel string // as a label's value
+	Models     []string
 	Site
 	Engine   Deployment
 	Replicas int
@@ -130,7 +131,7 @@ func (t *Templates) Render(spoke string, site Site, items []Item) ([]byte, error
 			return nil, fmt.Errorf("endpoint %s: there is no stack %q; there are %s", i.Endpoint, i.Stack, strings.Join(t.Stacks(), ", "))
 		}
 		d := data{
-			Name: Name(i.Endpoint), Endpoint: i.Endpoint, Spoke: spoke, Site: site, Engine: i.Deployment, Replicas: i.Count(),
+			Name: Name(i.Endpoint), Endpoint: i.Endpoint, Spoke: spoke, SpokeLabel: Name(spoke), Site: site, Engine: i.Deployment, Replicas: i.Count(),
 			Models: slices.Sorted(slices.Values(i.Models)),
 		}
 		var one bytes.Buffer
