@@ -13,7 +13,7 @@ import (
 
 	"github.com/spokegate/spokegate/epp"
 	"github.com/spokegate/spokegate/fleet"
-	"github.com/spokegate/spokegate/fleet/file"
+	"github.com/spokegate/spokegate/fleet/roster"
 	"github.com/spokegate/spokegate/worker/kv"
 )
 
@@ -43,7 +43,7 @@ func newOwnEars(modelDir string, seed *seed, log *slog.Logger) *ownEars {
 }
 
 // open follows one engine until close.
-func (e *ownEars) open(l file.Listed) (address string, end func(), err error) {
+func (e *ownEars) open(l roster.Worker) (address string, end func(), err error) {
 	host, _, err := net.SplitHostPort(l.Worker.Addr)
 	if err != nil {
 		return "", nil, err

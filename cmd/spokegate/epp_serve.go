@@ -22,6 +22,7 @@ import (
 	"github.com/spokegate/spokegate/epp"
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/fleet/file"
+	"github.com/spokegate/spokegate/fleet/roster"
 	"github.com/spokegate/spokegate/fleet/scrape"
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/identity/mtls"
@@ -105,7 +106,7 @@ func (s *standalone) build(ctx context.Context, token, secret string) (err error
 	}
 	if s.workers != "" {
 		scraper := scrape.New(scrape.Config{Fleet: s.fleet, Registerer: s.registry, Log: s.log})
-		s.listed = &file.Source{Path: s.workers, Endpoint: s.endpoint, Fleet: s.fleet, Watch: scraper.Watch, Log: s.log}
+		s.listed = &file.Source{Path: s.workers, Endpoint: s.endpoint, Keeper: roster.Keeper{Fleet: s.fleet, Watch: scraper.Watch}, Log: s.log}
 		if !s.fleetFlags.guess {
 			ears := newOwnEars(s.modelDir, s.seed, s.log)
 			s.listed.Open, blocks = ears.open, ears.blocks(blocks)

@@ -16,8 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spokegate/spokegate/fleet"
-	"github.com/spokegate/spokegate/fleet/scrape"
+	"github.com/spokegate/spokegate/fleet/roster"
 )
 
 // MaxFile bounds the file, in bytes.
@@ -31,29 +30,17 @@ type Source struct {
 	Path string
 	// Endpoint of all of them.
 	Endpoint string
-	Fleet    *fleet.Fleet
-	// Open begins to announce the KV blocks of a worker that has events, before it joins, and says where pickers follow them;
-	// close ends that, when it has left. nil: no events are followed.
-	Open func(Listed) (blocksAddr string, close func(), err error)
-	// Watch looks after those workers of the file that are in the fleet, and after no other from when it returns; it is told at
-	// each change, and at the end that there are none. Watch of a scrape.Scraper.
-	Watch func(context.Context, []scrape.Target)
+	roster.Keeper
 	Log   *slog.Logger
 	Every time.Duration // between two looks; DefaultEvery when zero
 
-	members map[string]*member // by name; of Run's goroutine alone
-	judged  [sha256.Size]byte  // the content that was taken or refused last
-	seen    [sha256.Size]byte  // by the last look
-	wanted  []Listed           // what the last good file lists
-	refused bool               // the fleet took not all of these
+	judged  [sha256.Size]byte // the content that was taken or refused last
+	seen    [sha256.Size]byte // by the last look
+	wanted  []roster.Worker   // what the last good file lists
+	refused bool              // the fleet took not all of these
 
 	mu     sync.Mutex
 	status Status
-}
-
-type member struct {
-	Listed
-	leave func()
 }
 
 // Status is how it stands with the file.
@@ -72,7 +59,6 @@ func (s *Source) Status() Status {
 
 // Run follows the file until ctx is done. Its workers leave then.
 func (s *Source) Run(ctx context.Context) error {
-	s.members = map[string]*member{}
 	defer s.apply(ctx, nil)
 	every := s.Every
 	if every <= 0 {
@@ -107,7 +93,7 @@ func (s *Source) look(ctx context.Context, first bool) {
 		return
 	}
 	s.judged = sum
-	var list []Listed
+	var list []roster.Worker
 	if err == nil {
 		list, err = Parse(data, s.Endpoint)
 	}
@@ -123,64 +109,8 @@ func (s *Source) look(ctx context.Context, first bool) {
 	s.Log.Info("workers read", "file", s.Path, "workers", len(list))
 }
 
-// apply makes these the workers of the file in the fleet. Those that stay are not touched. Nobody looks after one that leaves
-// when it does, so that nothing is said of another who takes its name.
-func (s *Source) apply(ctx context.Context, list []Listed) {
-	want := map[string]Listed{}
-	for _, t := range list {
-		want[t.Worker.Name] = t
-	}
-	var gone []*member
-	for name, m := range s.members {
-		if t, stays := want[name]; !stays || t != m.Listed {
-			gone = append(gone, m)
-			delete(s.members, name)
-		}
-	}
-	if len(gone) > 0 {
-		s.Watch(ctx, s.present())
-	}
-	for _, m := range gone {
-		m.leave()
-	}
-	var problems []string
-	joined := 0
-	for _, t := range list {
-		if s.members[t.Worker.Name] != nil {
-			continue
-		}
-		leave, err := s.join(t)
-		if err != nil {
-			problems = append(problems, err.Error())
-			continue
-		}
-		s.members[t.Worker.Name] = &member{t, leave}
-		joined++
-	}
-	if joined > 0 {
-		s.Watch(ctx, s.present())
-	}
-	s.told(problems)
-}
-
-// join takes a worker in. leave takes it out again.
-func (s *Source) join(t Listed) (leave func(), err error) {
-	if t.Events == "" || s.Open == nil {
-		return s.Fleet.Join(t.Worker)
-	}
-	addr, end, err := s.Open(t)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.Worker.Name, err)
-	}
-	w := t.Worker
-	w.BlocksAddr = addr
-	out, err := s.Fleet.Join(w)
-	if err != nil {
-		end()
-		return nil, err
-	}
-	return func() { out(); end() }, nil
-}
+// apply makes these the workers of the file in the fleet.
+func (s *Source) apply(ctx context.Context, list []roster.Worker) { s.told(s.Keeper.Apply(ctx, list)) }
 
 // told notes which workers cannot join, if any: another has the name or the address.
 func (s *Source) told(problems []string) {
@@ -189,14 +119,7 @@ func (s *Source) told(problems []string) {
 	if problem != "" && problem != s.Status().Problem {
 		s.Log.Warn("workers of the file cannot join", "file", s.Path, "error", problem)
 	}
-	s.note(func(st *Status) { st.Workers, st.Problem = len(s.members), problem })
-}
-
-func (s *Source) present() (list []scrape.Target) {
-	for _, m := range s.members {
-		list = append(list, m.Target)
-	}
-	return list
+	s.note(func(st *Status) { st.Workers, st.Problem = s.Keeper.Len(), problem })
 }
 
 func (s *Source) note(change func(*Status)) {

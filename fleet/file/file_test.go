@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/fleet/roster"
 	"github.com/spokegate/spokegate/fleet/scrape"
 )
 
@@ -28,7 +29,7 @@ workers:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Listed{
+	want := []roster.Worker{
 		{Target: scrape.Target{Worker: fleet.Worker{Name: "a", Endpoint: "large", Addr: "10.0.0.1:8000", Engine: "attached", State: fleet.Starting}}},
 		{Target: scrape.Target{Worker: fleet.Worker{Name: "b", Endpoint: "large", Addr: "[2001:db8::1]:8000", Engine: "vllm", BlockSize: 32, State: fleet.Starting},
 			Metrics: "/v2/metrics"}, Events: "tcp://*:5557", Replay: "tcp://10.0.0.9:5558"},
@@ -108,8 +109,8 @@ type following struct {
 
 func follow(t *testing.T) *following {
 	f := &following{T: t, fleet: fleet.NewUnacknowledged()}
-	f.Source = &Source{Path: filepath.Join(t.TempDir(), "workers.yaml"), Endpoint: "large", Fleet: f.fleet, Every: 2 * time.Millisecond,
-		Log: slog.New(slog.DiscardHandler), Watch: func(_ context.Context, list []scrape.Target) {
+	f.Source = &Source{Path: filepath.Join(t.TempDir(), "workers.yaml"), Endpoint: "large", Every: 2 * time.Millisecond,
+		Log: slog.New(slog.DiscardHandler), Keeper: roster.Keeper{Fleet: f.fleet, Watch: func(_ context.Context, list []scrape.Target) {
 			var names []string
 			for _, w := range list {
 				names = append(names, w.Worker.Name)
@@ -118,7 +119,7 @@ func follow(t *testing.T) *following {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.watched = strings.Join(names, " ")
-		}}
+		}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Source.Run(ctx) })
@@ -227,8 +228,8 @@ func TestAnotherHasTheName(t *testing.T) {
 
 // TestHalfAFileIsNotRead: what is being written counts when it stands still.
 func TestHalfAFileIsNotRead(t *testing.T) {
-	s := &Source{Path: filepath.Join(t.TempDir(), "workers.yaml"), Endpoint: "large", Fleet: fleet.New(), Log: slog.New(slog.DiscardHandler),
-		Watch: func(context.Context, []scrape.Target) {}, members: map[string]*member{}}
+	s := &Source{Path: filepath.Join(t.TempDir(), "workers.yaml"), Endpoint: "large", Log: slog.New(slog.DiscardHandler),
+		Keeper: roster.Keeper{Fleet: fleet.New(), Watch: func(context.Context, []scrape.Target) {}}}
 	look := func(first bool, text string) string {
 		if err := os.WriteFile(s.Path, []byte("workers:\n"+text), 0o600); err != nil {
 			t.Fatal(err)
@@ -255,35 +256,6 @@ func TestHalfAFileIsNotRead(t *testing.T) {
 		if got := look(i == 0, step.text); got != step.want {
 			t.Fatalf("step %d: %q, want %q", i, got, step.want)
 		}
-	}
-}
-
-// TestEvents: those of a worker are followed from before it joins until it has left, and one whose events cannot be is told of.
-func TestEvents(t *testing.T) {
-	f := fleet.NewUnacknowledged()
-	var log []string
-	s := &Source{Fleet: f, Log: slog.New(slog.DiscardHandler), members: map[string]*member{}, Watch: func(context.Context, []scrape.Target) {},
-		Open: func(l Listed) (string, func(), error) {
-			if l.Events == "bad" {
-				return "", nil, fmt.Errorf("no such thing")
-			}
-			log = append(log, fmt.Sprintf("open %s, %d joined", l.Worker.Name, len(f.View().Workers)))
-			return "127.0.0.1:1", func() { log = append(log, fmt.Sprintf("close %s, %d joined", l.Worker.Name, len(f.View().Workers))) }, nil
-		}}
-	listed := func(name, addr, events string) Listed {
-		return Listed{Target: scrape.Target{Worker: fleet.Worker{Name: name, Endpoint: "e", Addr: addr, State: fleet.Starting}}, Events: events}
-	}
-	s.apply(t.Context(), []Listed{listed("a", "10.0.0.1:1", "x"), listed("b", "10.0.0.2:1", ""), listed("c", "10.0.0.3:1", "bad"), listed("d", "10.0.0.1:1", "x")})
-	var told []string
-	for _, w := range f.View().Workers {
-		told = append(told, w.Name+" "+w.BlocksAddr)
-	}
-	if !slices.Equal(told, []string{"a 127.0.0.1:1", "b "}) || s.Status().Problem != "c: no such thing; address 10.0.0.1:1 of a: taken by a worker that is alive" {
-		t.Errorf("%q, %+v", told, s.Status())
-	}
-	s.apply(t.Context(), nil)
-	if want := []string{"open a, 0 joined", "open d, 2 joined", "close d, 2 joined", "close a, 1 joined"}; len(log) != 4 || !slices.Equal(log[:3], want[:3]) || !strings.HasPrefix(log[3], "close a") {
-		t.Errorf("%q", log)
 	}
 }
 

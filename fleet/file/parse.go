@@ -2,12 +2,9 @@ package file
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -15,52 +12,16 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/spokegate/spokegate/fleet"
-	"github.com/spokegate/spokegate/fleet/scrape"
+	"github.com/spokegate/spokegate/fleet/roster"
 )
 
 // List is the file, in YAML or JSON. Unknown keys fail.
 type List struct {
-	Workers []Entry `yaml:"workers"`
+	Workers []roster.Entry `yaml:"workers"`
 }
-
-// Entry is one worker.
-type Entry struct {
-	// Name is unique: 1 to 64 of a-z, 0-9, '.', '-'.
-	Name string `yaml:"name"`
-	// Address is the ip:port by which the gateway knows it; IPv6 in brackets.
-	Address string `yaml:"address"`
-	// Engine is vllm, sglang, trtllm or sim; left out, its metrics tell.
-	Engine string `yaml:"engine"`
-	// BlockSize of its KV cache, in tokens; 0: not known, or as its metrics tell.
-	BlockSize uint32 `yaml:"block_size"`
-	// KVEvents is the endpoint of its kv-events-config, tcp://HOST:PORT, where a HOST of * is that of its address; left out, what it
-	// holds is guessed. KVReplay is the replay_endpoint.
-	KVEvents string `yaml:"kv_events"`
-	KVReplay string `yaml:"kv_replay"`
-	// Role is prefill or decode; left out, it does both. Ranks are its data-parallel ranks behind the one address, 0 or 1: one.
-	Role  string `yaml:"role"`
-	Ranks uint32 `yaml:"ranks"`
-	// Metrics is the path of its Prometheus text, where it is another than the engine's usual one.
-	Metrics string `yaml:"metrics"`
-}
-
-// Listed is a worker of the file.
-type Listed struct {
-	scrape.Target
-	Events, Replay string // where its engine publishes KV events; empty: nowhere
-}
-
-// Engines that an entry may name.
-var engines = []string{"vllm", "sglang", "trtllm", "sim", unknown}
-
-// ranked are those of them that serve with the data-parallel rank that a request names; and perhaps one that is not known.
-var ranked = []string{"vllm", "sim", unknown}
-
-// unknown stands for an engine that nobody named.
-const unknown = "attached"
 
 // Parse reads a file. All of its workers serve the endpoint, and none is ready. The error names every mistake that it finds.
-func Parse(data []byte, endpoint string) ([]Listed, error) {
+func Parse(data []byte, endpoint string) ([]roster.Worker, error) {
 	if err := plain(data); err != nil {
 		return nil, err
 	}
@@ -77,10 +38,10 @@ func Parse(data []byte, endpoint string) ([]Listed, error) {
 	}
 	// A fleet of its own says what is wrong with a worker, or with two of them.
 	trial := fleet.NewTrial()
-	list := make([]Listed, 0, len(l.Workers))
+	list := make([]roster.Worker, 0, len(l.Workers))
 	var wrong []error
 	for i, e := range l.Workers {
-		t, err := e.listed(endpoint)
+		t, err := e.Worker(endpoint)
 		if err == nil {
 			err = trial.Join(t.Worker)
 		}
@@ -121,31 +82,3 @@ func plain(data []byte) error {
 	}
 	return nil
 }
-
-func (e Entry) listed(endpoint string) (t Listed, err error) {
-	engine := cmp.Or(e.Engine, unknown)
-	if !slices.Contains(engines, engine) {
-		return t, fmt.Errorf("engine %q: want one of %s", e.Engine, strings.Join(engines, ", "))
-	}
-	if e.Ranks > 1 && !slices.Contains(ranked, engine) {
-		return t, fmt.Errorf("ranks: %s takes no rank from a request; give each an address and a worker of its own", engine)
-	}
-	if e.Metrics != "" && !metricsPath.MatchString(e.Metrics) {
-		return t, fmt.Errorf("metrics %q: want a path, as /metrics", e.Metrics)
-	}
-	for name, value := range map[string]string{"kv_events": e.KVEvents, "kv_replay": e.KVReplay} {
-		if value != "" && !eventsEndpoint.MatchString(value) {
-			return t, fmt.Errorf("%s %q: want tcp://HOST:PORT", name, value)
-		}
-	}
-	if e.KVReplay != "" && e.KVEvents == "" {
-		return t, errors.New("kv_replay goes with kv_events")
-	}
-	t.Events, t.Replay, t.Metrics = e.KVEvents, e.KVReplay, e.Metrics
-	t.Worker = fleet.Worker{Name: e.Name, Endpoint: endpoint, Addr: e.Address, Engine: engine, BlockSize: e.BlockSize, Role: e.Role, Ranks: e.Ranks, State: fleet.Starting}
-	return t, nil
-}
-
-var eventsEndpoint = regexp.MustCompile(`^tcp://[^/\s]+:[0-9]{1,5}$`)
-
-var metricsPath = regexp.MustCompile(`^/[A-Za-z0-9._~/-]*$`)

@@ -131,12 +131,20 @@ func (s *Scraper) tell(t Target, j *judge, f found, log *slog.Logger) {
 		log.Warn("the engine's metrics cannot be read, so its load is not known", "error", j.problem)
 	}
 	if f.answered { // what it said last of its cache holds on where its metrics are away
-		s.Fleet.Renew(t.Worker.Name, v.epoch, cmp.Or(j.last.BlockSize, t.Worker.BlockSize), max(t.Worker.Blocks, j.last.Blocks))
+		s.Fleet.Renew(t.Worker.Name, epoch(t.Worker.Epoch, v.epoch), cmp.Or(j.last.BlockSize, t.Worker.BlockSize), max(t.Worker.Blocks, j.last.Blocks))
 	}
 	s.Fleet.Report(t.Worker.Name, v.status)
 	if s.Fleet.Update(t.Worker.Name, v.state) {
 		log.Info("worker changed", "state", v.state.String(), "reason", v.status.Reason)
 	}
+}
+
+// epoch is a run of an engine, within what was known of its runs when it was found.
+func epoch(found, run string) string {
+	if found == "" {
+		return run
+	}
+	return found + "." + run
 }
 
 // pause is false when ctx is done before the time is over.
