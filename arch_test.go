@@ -17,6 +17,7 @@ const module = "github.com/spokegate/spokegate"
 // fails the test, so that its place is decided and not found.
 var layers = []string{
 	"test",
+	"deploy", // tests of what operators are given
 	"cmd/spokegate",
 	"doctor", // looks at a deployment from outside, over the pages of its processes
 	"replay", // traces through the router, over simulated workers
