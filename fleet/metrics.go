@@ -29,7 +29,9 @@ type collector struct {
 
 // NewCollector makes metrics of what workers say of themselves. endpoints are those that should have some: 0 workers is told of
 // one that has none.
-func NewCollector(f *Fleet, endpoints func() []string) prometheus.Collector { return collector{f, endpoints} }
+func NewCollector(f *Fleet, endpoints func() []string) prometheus.Collector {
+	return collector{f, endpoints}
+}
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{workersDesc, pickableDesc, degradedDesc, requestsDesc, cacheDesc, preemptionsDesc} {
