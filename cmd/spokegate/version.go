@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -34,8 +36,17 @@ func buildVersion() string {
 }
 
 func runVersion(_ context.Context, args []string) error {
-	if err := parse(flag.NewFlagSet("version", flag.ContinueOnError), args); err != nil {
+	f := flag.NewFlagSet("version", flag.ContinueOnError)
+	sbom := f.Bool("sbom", false, "print a bill of materials instead: every module of this binary with its version and hash, as CycloneDX JSON")
+	if err := parse(f, args); err != nil {
 		return err
+	}
+	if *sbom {
+		info, ok := debug.ReadBuildInfo()
+		if !ok {
+			return errors.New("this binary was built without knowing of what")
+		}
+		return writeBOM(os.Stdout, info, buildVersion())
 	}
 	fmt.Printf("spokegate %s, %s, %s/%s\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return nil
