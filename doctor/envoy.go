@@ -116,7 +116,7 @@ func (e *exam) judgeAdmission(g *gateway, l listener, where string) {
 			short = fmt.Sprintf("%s after %v", f.name, d)
 		}
 	}
-	e.say("envoy-admission-timeout", where, short != "", "admission is given up %s", orElse(short, "after a second at the earliest"))
+	e.say("envoy-admission-timeout", where, short != "", "admission is given up: %s", orElse(short, "after a second at the earliest"))
 }
 
 // chain names the filters in their order.

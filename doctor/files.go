@@ -23,8 +23,8 @@ var secretFlags = []string{"join-token-file", "seed-file", "hub-token-file", "pu
 // checkFiles looks at what roles keep on this machine.
 func checkFiles(ctx context.Context, e *exam) {
 	var folders, secrets []string
-	if e.Dir != "" {
-		folders = append(folders, e.Dir)
+	if dir, err := filepath.Abs(e.Dir); err == nil && e.Dir != "" {
+		folders = append(folders, dir)
 	}
 	for _, p := range e.of("door", "epp", "worker", "hub") {
 		if !p.here {
@@ -54,8 +54,8 @@ func (e *exam) judgeFolder(dir string) {
 		return // of a process that has none, or on a disk that is not here
 	}
 	mode := st.Mode().Perm()
-	e.say("folder-open", dir, mode&0o007 != 0, "its mode is %04o", mode)
-	if mode&0o007 != 0 {
+	e.say("folder-open", dir, mode&0o002 != 0, "its mode is %04o", mode)
+	if mode&0o001 != 0 {
 		e.secretsIn(dir)
 	}
 	var disk syscall.Statfs_t

@@ -23,7 +23,7 @@ var otherKinds = []Kind{
 	{"policies-differ", "policy", Warning, "what one door admits another refuses; for longer than a few seconds that is no roll-out", "the same file at all doors, or a hub: `spokegate spoke status`"},
 	{"policy-unlimited", "policy", Note, "one caller can take all of a model's workers", "limits of the platform, the model or the teams (docs/limits.md)"},
 
-	{"folder-open", "files", Fault, "others on this machine read tokens and keys, or write into the spool", "chmod 700, owned by the user of the process"},
+	{"folder-open", "files", Fault, "others on this machine can put files in place of sockets, keys and records", "chmod 700, owned by the user of the process"},
 	{"secret-open", "files", Fault, "others on this machine read it, and can join workers, call the hub or be this door", "chmod 600, owned by the user of the process; and make it anew, for it may be known"},
 	{"disk-low", "files", Warning, "a journal may take 1 GiB, and what does not fit is lost", "more room for the folder's disk"},
 	{"disk-full", "files", Fault, "usage records are lost from now on", "more room for the folder's disk, at once"},
