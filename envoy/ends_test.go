@@ -55,6 +55,29 @@ func (r *rig) ends(t *testing.T) {
 		}
 		r.notMetered(t, id)
 	})
+	t.Run("the shim says what it used", func(t *testing.T) {
+		const said = "bytes=4 prompt=7 from=engine"
+		r.workers["a"].answers(t, func(w http.ResponseWriter, q *http.Request) {
+			w.Header().Set(UsageHeader, said)
+			io.WriteString(w, "done")
+		})
+		a := r.post(t, r.list("a"))
+		e := r.logged(t, a.id)
+		if got := e.CommonProperties.Metadata.FilterMetadata[OwnNamespace].GetFields()[UsageHeader].GetStringValue(); got != said || e.Response.ResponseBodyBytes != 4 {
+			t.Errorf("logged %v", e)
+		}
+		if a.status != 200 || a.body != "done" || a.header.Get(UsageHeader) != "" {
+			t.Errorf("the client got %+v", a)
+		}
+		r.notMetered(t, a.id)
+	})
+	t.Run("a client says it", func(t *testing.T) {
+		r.workers["a"].answers(t, func(w http.ResponseWriter, q *http.Request) { io.WriteString(w, "done"+q.Header.Get(UsageHeader)) })
+		a := r.post(t, r.list("a"), UsageHeader, "bytes=4 from=none")
+		if m := r.services.meter.ended.await(t, a.id, some[metered])[0]; !m.end || string(m.body) != "done" {
+			t.Errorf("metered %q", m.body)
+		}
+	})
 	t.Run("the client leaves during admission", func(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		r.leaves(t, ctx, CheckFull, func() {

@@ -25,14 +25,19 @@ func (d Door) earlyMutation() *corev3.TypedExtensionConfig {
 	}
 }
 
-// noteRefusal moves a shim's refusal from the response into metadata. It is the first filter of the chain, so the last to
-// see a response: the meter has seen the header by then, the access log finds the metadata, the client gets neither.
-func noteRefusal() *hcmv3.HttpFilter {
-	return filter("envoy.filters.http.header_to_metadata", &tometav3.Config{ResponseRules: []*tometav3.Config_Rule{{
-		Header:          RefusedHeader,
-		OnHeaderPresent: &tometav3.Config_KeyValuePair{MetadataNamespace: OwnNamespace, Key: RefusedHeader},
-		Remove:          true,
-	}}})
+// noteShim moves what a shim says, its refusal or what an answer used, from the response into metadata. It is the first filter
+// of the chain, so the last to see a response: the meter has seen the headers by then, the access log finds the metadata, the
+// client gets neither.
+func noteShim() *hcmv3.HttpFilter {
+	c := &tometav3.Config{}
+	for _, h := range []string{RefusedHeader, UsageHeader} {
+		c.ResponseRules = append(c.ResponseRules, &tometav3.Config_Rule{
+			Header:          h,
+			OnHeaderPresent: &tometav3.Config_KeyValuePair{MetadataNamespace: OwnNamespace, Key: h},
+			Remove:          true,
+		})
+	}
+	return filter("envoy.filters.http.header_to_metadata", c)
 }
 
 // tidy tells admission who the client is, where the one who connects is a proxy, and takes the owned headers from what goes to

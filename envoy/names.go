@@ -30,6 +30,9 @@ const (
 	ExplainHeader = "x-spokegate-explain"
 	// RefusedHeader is set on a response by a worker's shim that did not serve. The meter sees it, the client does not.
 	RefusedHeader = "x-spokegate-refused"
+	// UsageHeader is set on a whole answer by a worker's shim that was asked for it: what it used, as an openai.Reported. The
+	// meter is not told of such an answer, the access log has the words, the client sees neither.
+	UsageHeader = "x-spokegate-usage"
 	// RequestIDHeader is Envoy's own request id, a UUID: the admission's id.
 	RequestIDHeader = "x-request-id"
 	// AnthropicIDHeader is where Anthropic's clients look for the id of a request in an answer. It has RequestIDHeader's value.
@@ -55,7 +58,8 @@ const (
 	DestinationKey = "x-gateway-destination-endpoint"
 	// ServedKey holds the last host that Envoy tried, "ip:port". After total failure it names one that did not serve.
 	ServedKey = "x-gateway-destination-endpoint-served"
-	// OwnNamespace holds RefusedHeader's value under that name, for the access log, which is written when the header is gone.
+	// OwnNamespace holds the values of RefusedHeader and UsageHeader under those names, for the access log, which is written when
+	// they are gone.
 	OwnNamespace = "spokegate"
 )
 
@@ -90,6 +94,12 @@ const AccessLogName = "door"
 
 // MeterMissedStat is Envoy's counter of responses that nobody metered: anything but 0 deserves an alert.
 const MeterMissedStat = "http." + listenerName + ".ext_proc.meter.failure_mode_allowed"
+
+// RunningStat is Envoy's gauge of clients' requests that run, ConnectedStat that of their connections.
+const (
+	RunningStat   = "http." + listenerName + ".downstream_rq_active"
+	ConnectedStat = "http." + listenerName + ".downstream_cx_active"
+)
 
 // clusterPrefix keeps endpoints and the door's own clusters apart: no policy can name the door's.
 const clusterPrefix = "endpoint/"

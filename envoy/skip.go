@@ -45,10 +45,20 @@ func bodyAtMost(n int64) *predicate {
 	}})
 }
 
+// says holds when a header of the response begins so. Until the response comes nothing is decided: the filter sees the request.
+func says(name, beginning string) *predicate {
+	return over(name, &httpinputv3.HttpResponseHeaderMatchInput{HeaderName: name},
+		&matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_Prefix{Prefix: beginning}})
+}
+
 func header(name string, m *matchv3.StringMatcher) *predicate {
+	return over(name, &httpinputv3.HttpRequestHeaderMatchInput{HeaderName: name}, m)
+}
+
+func over(name string, input proto.Message, m *matchv3.StringMatcher) *predicate {
 	return &predicate{MatchType: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate_{
 		SinglePredicate: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate{
-			Input:   &xdscorev3.TypedExtensionConfig{Name: name, TypedConfig: pack(&httpinputv3.HttpRequestHeaderMatchInput{HeaderName: name})},
+			Input:   &xdscorev3.TypedExtensionConfig{Name: name, TypedConfig: pack(input)},
 			Matcher: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{ValueMatch: m},
 		},
 	}}

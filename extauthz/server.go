@@ -46,6 +46,9 @@ type Config struct {
 	Picker Picker
 	// PickInHeader has the workers named in a header as well as in metadata, for gateways whose Envoy reads only that.
 	PickInHeader bool
+	// Reports has workers say what a whole answer used, for an Envoy that then spares the meter. One admission of spotCheck
+	// is metered all the same.
+	Reports bool
 	// Issuers verifies JWTs; nil: only keys are credentials.
 	Issuers Issuers
 	// Refusals journals what is refused; nil: nobody does.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/openai"
 )
 
 // Log receives Envoy's access log: one entry a request, a millisecond after its end.
@@ -67,10 +68,24 @@ func (l *Log) entry(e *logEntry) {
 		return
 	}
 	id, facts := string(e.id), logged(e, l.now())
-	l.flights.End(id, flight.Facts{Logged: facts})
+	l.flights.End(id, flight.Facts{Logged: facts, Metered: reported(e, facts)})
 	if facts.NoUpstream || facts.UpstreamCut || facts.Timeout || facts.Status >= http.StatusInternalServerError {
 		l.log.Warn("request failed", "admission", id, "status", facts.Status, "code", facts.Details, "worker", facts.Served, "attempts", facts.Attempts)
 	}
+}
+
+// reported is what a shim has said of an answer that came whole, in the place of a meter, which was not told of it; nil: nothing.
+// That it came whole is Envoy's word: as many bytes have passed as the shim has told of.
+func reported(e *logEntry, l *flight.Logged) *flight.Metered {
+	if len(e.reported) == 0 || e.refused {
+		return nil
+	}
+	r, ok := openai.ParseReported(string(e.reported))
+	if !ok {
+		return nil
+	}
+	r.Terminal = r.Bytes == l.ResponseBytes
+	return &flight.Metered{Report: r.Report, Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: r.Terminal, At: l.At}
 }
 
 // logged puts Envoy's entry into the flight's words. A shim's refusal means that no engine saw the request, metered or not.

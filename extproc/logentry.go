@@ -21,10 +21,11 @@ type logEntry struct {
 	flags           uint64 // a bit for each number of a field of ResponseFlags
 	tried           bool   // an upstream is named, of whatever kind
 	address         address
-	refused         bool // by a shim
-	start           span // since 1970
-	first, last     span // from the start to the first and the last byte to the client
-	firstAt, lastAt bool // whether they are told
+	refused         bool   // by a shim
+	reported        []byte // by a shim: what the answer used
+	start           span   // since 1970
+	first, last     span   // from the start to the first and the last byte to the client
+	firstAt, lastAt bool   // whether they are told
 }
 
 // span is a Duration or a Timestamp.
@@ -176,7 +177,7 @@ func (e *logEntry) has(flags ...protowire.Number) bool {
 
 // metadata takes one entry of the map: the key is whose they are, the value a Struct.
 func (e *logEntry) metadata(b []byte) (err error) {
-	var key []byte
+	var key, reported []byte
 	var refused bool
 	f := wire.Over(b)
 	for f.Next() && err == nil {
@@ -186,15 +187,19 @@ func (e *logEntry) metadata(b []byte) (err error) {
 			key = f.Bytes
 		case f.Number == entryValue:
 			err = each(f.Bytes, structFields, func(field []byte) error {
-				var name []byte
-				err := each(field, entryKey, func(b []byte) error { name = b; return nil })
-				refused = refused || string(name) == envoy.RefusedHeader
+				name, text, err := member(field)
+				switch string(name) {
+				case envoy.RefusedHeader:
+					refused = true
+				case envoy.UsageHeader:
+					reported = text
+				}
 				return err
 			})
 		}
 	}
 	if string(key) == envoy.OwnNamespace {
-		e.refused = refused
+		e.refused, e.reported = refused, reported
 	}
 	if err == nil {
 		err = f.Err()

@@ -24,6 +24,7 @@ import (
 type ended struct {
 	ID     string
 	Logged *flight.Logged
+	Said   string // by the shim, in OwnNamespace
 }
 
 // loggedByProtobuf is the oracle: the same view of an entry, by way of protobuf.
@@ -53,7 +54,8 @@ func loggedByProtobuf(e *alsdatav3.HTTPAccessLogEntry, now time.Time) ended {
 	if d := c.GetTimeToLastDownstreamTxByte(); d != nil {
 		out.At = began.Add(d.AsDuration())
 	}
-	return ended{e.GetRequest().GetRequestId(), out}
+	said := c.GetMetadata().GetFilterMetadata()[envoy.OwnNamespace].GetFields()[envoy.UsageHeader].GetStringValue()
+	return ended{e.GetRequest().GetRequestId(), out, said}
 }
 
 // read is the view of all entries of a message.
@@ -64,7 +66,7 @@ func read(b []byte, now time.Time) (all []ended, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, ended{string(e.id), logged(&e, now)})
+		all = append(all, ended{string(e.id), logged(&e, now), string(e.reported)})
 	}
 	return all, err
 }
@@ -125,8 +127,11 @@ func sampleEntries() []*alsdatav3.HTTPAccessLogEntry {
 	whole, piped := entry(200, &alsdatav3.ResponseFlags{UpstreamRetryLimitExceeded: true}), entry(503, &alsdatav3.ResponseFlags{NoHealthyUpstream: true})
 	whole.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 		"other": {}, envoy.OwnNamespace: {Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(1), envoy.RefusedHeader: structpb.NewStringValue("draining")}}}}
+	reported := entry(200, nil)
+	reported.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {Fields: map[string]*structpb.Value{
+		envoy.UsageHeader: structpb.NewStringValue("bytes=1 from=none"), "x": structpb.NewStringValue("y")}}}}
 	piped.CommonProperties.UpstreamRemoteAddress = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/p"}}}
-	return []*alsdatav3.HTTPAccessLogEntry{{}, whole, piped}
+	return []*alsdatav3.HTTPAccessLogEntry{{}, whole, piped, reported}
 }
 
 // wrap makes b the field of a message.

@@ -182,7 +182,22 @@ func (m *message) attributes(b []byte) error {
 
 // field takes one entry of a Struct's map.
 func (a *attributes) field(b []byte) error {
-	var key, text []byte
+	key, text, err := member(b)
+	switch string(key) {
+	case envoy.IDAttribute:
+		a.id = text
+	case envoy.PathAttribute:
+		a.path = text
+	case envoy.ClusterAttribute:
+		a.cluster = text
+	case envoy.UpstreamAttribute:
+		a.upstream = text
+	}
+	return err
+}
+
+// member reads one entry of a Struct's map; text is nil where the value is no string.
+func member(b []byte) (key, text []byte, err error) {
 	f := wire.Over(b)
 	for f.Next() {
 		switch {
@@ -200,21 +215,11 @@ func (a *attributes) field(b []byte) error {
 				}
 			}
 			if v.Err() != nil {
-				return v.Err()
+				return nil, nil, v.Err()
 			}
 		}
 	}
-	switch string(key) {
-	case envoy.IDAttribute:
-		a.id = text
-	case envoy.PathAttribute:
-		a.path = text
-	case envoy.ClusterAttribute:
-		a.cluster = text
-	case envoy.UpstreamAttribute:
-		a.upstream = text
-	}
-	return f.Err()
+	return key, text, f.Err()
 }
 
 // isValue says whether a field of a Value is one of its kinds: null, number, string, bool, struct, list.

@@ -46,7 +46,7 @@ type core struct {
 	flights   map[string]*flight
 	open      list.List // of *flight, by due
 	ended     list.List // of *flight, by due; the usage record is not written yet
-	unseen    list.List // of *flight, by overdue: open, its meter broke off, only the access log can say when it is over
+	unseen    list.List // of *flight, by overdue: open, no meter sees it, only the access log can say when it is over
 	unsettled list.List // of *flight, by freeBy: ended, its hold waits to be settled
 	recent    *recent
 	closed    bool
@@ -70,6 +70,9 @@ func (c *core) start(a Admission, hold limits.Hold, now time.Time) (opened bool,
 	c.flights[a.ID] = f
 	c.metrics.open.Inc()
 	c.metrics.reserve(a.Model, hold)
+	if a.Reported { // the log may be the only one that says how it ended
+		c.watchLog(f, now)
+	}
 	c.journal.Append(f.admitted(c.spoke))
 	early := c.recent.early(a.ID)
 	if c.closed {
@@ -98,16 +101,11 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 	f.facts.merge(facts)
 	free = f.tell(free)
 	if !f.facts.conclusive() {
-		if f.unseen == nil {
-			f.overdue = now.Add(c.orphan)
-			f.unseen = c.unseen.PushBack(f)
-		}
+		c.watchLog(f, now)
 		return free
 	}
 	if !f.ended {
-		if f.unseen != nil {
-			c.unseen.Remove(f.unseen)
-		}
+		c.unwatchLog(f)
 		if f.booking != nil {
 			free = append(free, freed{booking: f.booking})
 		}
@@ -122,6 +120,21 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		c.finish(f, now)
 	}
 	return free
+}
+
+// watchLog has a flight given up when the access log is overdue.
+func (c *core) watchLog(f *flight, now time.Time) {
+	if f.unseen == nil {
+		f.overdue = now.Add(c.orphan)
+		f.unseen = c.unseen.PushBack(f)
+	}
+}
+
+func (c *core) unwatchLog(f *flight) {
+	if f.unseen != nil {
+		c.unseen.Remove(f.unseen)
+		f.unseen = nil
+	}
 }
 
 // tell adds that the booking is to be told of a good answer, once.
@@ -256,6 +269,9 @@ func (c *core) begin(id, served string, at time.Time, m Meter) Booking {
 	}
 	if m != nil && !f.settled {
 		f.meter = m
+		if f.facts.Metered == nil { // it did not break off: it will say when it is over
+			c.unwatchLog(f)
+		}
 	}
 	if f.ended { // its booking is over
 		return nil

@@ -16,6 +16,7 @@ import (
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 	"github.com/spokegate/spokegate/limits"
+	"github.com/spokegate/spokegate/openai"
 )
 
 // One flight from yes to end, and both of its records in full.
@@ -199,6 +200,40 @@ func TestClientRequestIDIsCut(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// An answer that the worker reports on has no meter: what the log does not end is given up, unless a meter sees it after all.
+func TestReportedAnswerWaitsForTheLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		meter bool
+		facts Facts
+		freed int
+	}{
+		"the log never comes":          {false, Facts{}, 1},
+		"the log says when":            {false, Facts{Logged: ended(), Metered: whole()}, 1},
+		"a meter sees it, and it runs": {true, Facts{}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(Config{})
+			r.Open(Admission{ID: "a", Op: openai.Chat, Reported: true, At: r.clock()}, limits.Hold{Admission: "a", Leases: []string{"x"}})
+			if c.meter {
+				r.FirstByte("a", "w", r.clock(), counting{})
+			}
+			r.End("a", c.facts)
+			r.pass(time.Hour)
+			r.pass(time.Minute)
+			if got := r.freed("a"); got != c.freed {
+				t.Errorf("freed %d times, want %d", got, c.freed)
+			}
+			if n := r.core.unseen.Len(); n != 0 {
+				t.Errorf("%d flights are still watched", n)
+			}
+		})
+	}
+}
+
+type counting struct{}
+
+func (counting) Report() openai.Report { return openai.Report{} }
 
 // A meter that Envoy has cut off breaks off while its request runs on: only the log, or its long absence, ends the flight.
 func TestBrokenMeterIsNoEnd(t *testing.T) {

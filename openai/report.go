@@ -11,8 +11,18 @@ type Report struct {
 	Failed      bool     // an error event or an error object, also when UpstreamCut
 	UpstreamCut bool     // an error event with CodeUpstreamCut
 	CountedFrom string   // engine: reported by it; events: Completion was counted from what passed; none
-	Anomalies   []string // facts to doubt: bad_usage, bad_json, cached_above_prompt, reasoning_above_completion
+	Anomalies   []string // facts to doubt: some of doubts
 }
+
+// What there can be to doubt.
+const (
+	badUsage       = "bad_usage"
+	badJSON        = "bad_json"
+	cachedAbove    = "cached_above_prompt"
+	reasoningAbove = "reasoning_above_completion"
+)
+
+var doubts = []string{badUsage, badJSON, cachedAbove, reasoningAbove}
 
 // maxChoices bounds the counters kept for choices that report by themselves.
 const maxChoices = 1024
@@ -133,16 +143,16 @@ func (t *tally) count(s slot) *int64 {
 func (t *tally) anomalies(u *Usage) []string {
 	var list []string
 	if t.badUsage {
-		list = append(list, "bad_usage")
+		list = append(list, badUsage)
 	}
 	if t.badJSON {
-		list = append(list, "bad_json")
+		list = append(list, badJSON)
 	}
 	if above(u.Cached, u.Prompt) {
-		list = append(list, "cached_above_prompt")
+		list = append(list, cachedAbove)
 	}
 	if above(u.Reasoning, u.Completion) {
-		list = append(list, "reasoning_above_completion")
+		list = append(list, reasoningAbove)
 	}
 	return list
 }

@@ -22,7 +22,9 @@ const (
 	// this worker to prefill.
 	prefillContextHeader = "X-Spokegate-Prefill-Context"
 	refusedHeader        = "X-Spokegate-Refused"
-	attemptHeader        = "X-Envoy-Attempt-Count"
+	// usageHeader says what a whole answer used, to a door that asked for it.
+	usageHeader   = "X-Spokegate-Usage"
+	attemptHeader = "X-Envoy-Attempt-Count"
 )
 
 // retryAfter is told with what another worker may serve.

@@ -181,6 +181,10 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 			a.anomalies = append(a.anomalies, "bad_body_end") // the value is whole all the same
 		}
 		rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
+		if a.trusted.Reports {
+			said := openai.Reported{Report: a.report, Bytes: int64(len(held))}
+			rw.Header().Set(usageHeader, string(said.AppendText(nil)))
+		}
 		a.endWhole(a.send(rw, held))
 	}
 }
