@@ -108,7 +108,7 @@ func (e *exam) opsOf(dir string) (list []string) {
 		return nil
 	}
 	files, _ := filepath.Glob(filepath.Join(dir, "run", "*.ops"))
-	for _, f := range append(files, filepath.Join(dir, "run", "ops")) {
+	for _, f := range append(files, filepath.Join(dir, "run", "ops"), filepath.Join(dir, "hub", "run", "ops")) { // the last: of `up`
 		if data, err := os.ReadFile(f); err == nil {
 			list = append(list, strings.TrimSpace(string(data)))
 		}

@@ -72,10 +72,10 @@ func (e *exam) judgeWorker(d *process, w workerLine) {
 	case w.State != "ready":
 	case w.Index == "indexed":
 		e.say("kv-events-off", where, false, "its blocks of %d tokens are followed", w.BlockSize)
-	case slices.Contains(eventful, w.Engine) && w.Blocks == "" && d.flag("guess-blocks") != "true":
-		e.found("kv-events-off", where, "%s announces no blocks: %s", w.Engine, w.IndexReason)
 	case w.Index == "degraded" || w.Blocks != "" && d.flag("guess-blocks") != "true":
 		e.found("kv-not-followed", where, "%s: %s", w.Index, w.IndexReason)
+	case slices.Contains(eventful, w.Engine) && d.flag("guess-blocks") != "true":
+		e.found("kv-events-off", where, "%s announces no blocks: %s", w.Engine, w.IndexReason)
 	default:
 		e.found("kv-no-events", where, "%s: %s", w.Engine, w.IndexReason)
 	}

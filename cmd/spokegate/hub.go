@@ -163,7 +163,11 @@ func (h *hubRoleFlags) serve(ctx context.Context, of *hub.Hub, p *push.Server, r
 		log.Info("the hub answers", "address", at, "database", of.Where(), "revision", of.Head().Number)
 	})
 	s.grpc(h.pushListen, g)
-	s.http(h.ops, ops, ops.Serve, func(string) {})
+	s.http(h.ops, ops, ops.Serve, func(at string) {
+		if err := writeAddress(filepath.Join(h.dir, "run", opsFile), at); err != nil { // commands can still be told it
+			log.Warn("where the pages are is not written down", "error", err)
+		}
+	})
 	return s.run(ctx)
 }
 
