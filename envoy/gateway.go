@@ -29,7 +29,7 @@ type Gateway struct {
 }
 
 // Pool is where the workers of an endpoint are: behind a Service, whose pods the gateway asks by their own addresses, or at
-// addresses.
+// addresses. Where neither is said, it is all pods that are labelled as workers of the endpoint.
 type Pool struct {
 	Endpoint  string
 	Service   string
@@ -79,7 +79,8 @@ func (g Gateway) Validate() error {
 	bad(d.Collector != "", "a collector of traces: its spans would take the client's word for what is traced")
 	bad(len(g.Pools) == 0, "there is no endpoint")
 	for _, p := range g.Pools {
-		bad((p.Service == "") == (len(p.Addresses) == 0), "endpoint %s: want either a Service or addresses", p.Endpoint)
+		bad(p.Service != "" && len(p.Addresses) > 0, "endpoint %s: want either a Service or addresses", p.Endpoint)
+		bad(g.HostEnvoy != "" && len(p.Addresses) == 0, "endpoint %s: want addresses, without Kubernetes", p.Endpoint)
 		bad(p.Service != "" && (p.Port < 1 || p.Port > 65535), "endpoint %s: port %d", p.Endpoint, p.Port)
 	}
 	bad(g.HostEnvoy == "" && g.Sidecar.Image == "", "the image of the door process is missing")

@@ -19,7 +19,12 @@ func (g Gateway) pool(p Pool) []Object {
 	name := g.Name + "-" + objectName(p.Endpoint)
 	to := Object{"group": "", "kind": "Service", "name": p.Service, "port": p.Port}
 	var objects []Object
-	if p.Service == "" {
+	switch {
+	case p.Service != "":
+	case len(p.Addresses) == 0:
+		to["name"], to["port"] = name, workerPort
+		objects = append(objects, g.workerService(name, p.Endpoint))
+	default:
 		to = Object{"group": envoyGroup, "kind": "Backend", "name": name}
 		var at list
 		for _, a := range p.Addresses {
@@ -38,6 +43,17 @@ func (g Gateway) pool(p Pool) []Object {
 		"timeouts":    Object{"request": gatewayTime(0)},
 		"backendRefs": list{to},
 	}))
+}
+
+// workerPort is where shims serve on Kubernetes.
+const workerPort = 9000
+
+// workerService has the pods of an endpoint's workers, as our charts label them.
+func (g Gateway) workerService(name, endpoint string) Object {
+	return g.object("v1", "Service", name, Object{
+		"selector": Object{"app.kubernetes.io/name": "spokegate", "app.kubernetes.io/component": "worker", "spokegate.io/endpoint": endpoint},
+		"ports":    list{Object{"name": "serve", "port": workerPort, "targetPort": workerPort}},
+	})
 }
 
 // gatewayRemovals leave the header that names the workers: Envoy reads it when it has removed these. The shim takes it away.
