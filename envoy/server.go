@@ -61,6 +61,9 @@ func (s *Server) Register(g *grpc.Server) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s.ads)
 }
 
+// ServerOptions are the door's.
+func (s *Server) ServerOptions() []grpc.ServerOption { return s.door.ServerOptions() }
+
 // SetEndpoints names the endpoints of the policy. Each becomes a cluster.
 func (s *Server) SetEndpoints(names []string) {
 	names = unique(names)

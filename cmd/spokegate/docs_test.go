@@ -22,6 +22,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	door, up, worker, epp := flag.NewFlagSet("door", 0), flag.NewFlagSet("up", 0), flag.NewFlagSet("worker", 0), flag.NewFlagSet("epp", 0)
 	new(eppFlags).register(epp)
 	new(doorFlags).register(door)
+	new(doorFlags).registerGateway(door)
 	new(upFlags).register(up)
 	new(workerFlags).register(worker)
 	for head, want := range map[string]func(name string) bool{

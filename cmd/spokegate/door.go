@@ -30,7 +30,8 @@ type doorFlags struct {
 	rotateKey    time.Duration
 	logLevel     slog.Level
 	envoy        envoy.Door
-	said         said // all of it, as the page /about tells it
+	gateway      string // who configures the Envoy beside the door; empty: the door
+	said         said   // all of it, as the page /about tells it
 }
 
 func (d *doorFlags) register(f *flag.FlagSet) {
@@ -54,7 +55,7 @@ func (d *doorFlags) register(f *flag.FlagSet) {
 	otlpFlag(f, &d.envoy.Collector)
 	f.Float64Var(&d.envoy.TracePercent, "trace-percent", 100, "`percent` of the requests that are traced, where -otlp is given")
 	levelFlag(f, &d.logLevel)
-	f.StringVar(&d.envoy.Admin, "admin", "127.0.0.1:9901", "`address` of Envoy's admin page; keep it on loopback")
+	f.StringVar(&d.envoy.Admin, "admin", ownAdmin, "`address` of Envoy's admin page; keep it on loopback")
 }
 
 const (
@@ -80,6 +81,9 @@ func (d *doorFlags) complete() error {
 		d.envoy.PickerSocket = filepath.Join(run, "picker.sock")
 	default:
 		return fmt.Errorf("-picker %q: want %s or %s", d.picker, pickerAdmission, pickerExtProc)
+	}
+	if err := d.completeGateway(); err != nil {
+		return err
 	}
 	if err := d.fleetFlags.complete(run); err != nil {
 		return err
@@ -124,6 +128,7 @@ func runDoor(ctx context.Context, args []string) error {
 	var d doorFlags
 	f := flag.NewFlagSet("door", flag.ContinueOnError)
 	d.register(f)
+	d.registerGateway(f)
 	if err := parse(f, args); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ type health struct {
 	tooOld    func() string // why nobody is admitted; "": the policy is not too old
 	policy    *policy.Current
 	connected func() bool // Envoy is on the line
+	gateway   string      // whose Envoy it is; empty: the door's own
 	fleet     *fleet.Fleet
 	issuers   func() []jwks.Status
 	counters  func() string

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/epp"
 	"github.com/spokegate/spokegate/extauthz"
 	"github.com/spokegate/spokegate/extproc"
@@ -51,7 +50,7 @@ type door struct {
 	certificates *mtls.Keeper
 	shims        *join.Server
 	picker       *epp.Picker
-	control      *envoy.Server
+	control      envoySide
 	servers      *servers
 }
 
@@ -114,13 +113,13 @@ func (d *door) build(ctx context.Context, token string) (err error) {
 	d.issuers = &identity.Issuers{}
 	d.issuerKeys = jwks.New(d.issuers, jwks.Options{Log: d.log, Registerer: d.registry})
 	d.issuerKeys.Follow(issuersOf(d.policy.Load()))
-	d.fleet = fleet.New()
+	d.fleet = d.newFleet()
 	d.registry.MustRegister(fleet.NewCollector(d.fleet, func() []string { return endpointNames(d.policy.Load()) }))
 	if d.certificates, err = openCertificates(d.fleetFlags.tls, "workers", d.registry, d.log); err != nil {
 		return err
 	}
 	d.picker = epp.New(epp.Config{Fleet: d.fleet, Policy: d.policy, Registerer: d.registry, Tracer: d.traces.tracer, Blocks: d.joining(token).blocks()})
-	d.control = envoy.NewServer(d.envoy, d.fleet, d.log, d.registry)
+	d.control = d.newControl()
 	// Now, lest an Envoy that is there already be told to drop what it has.
 	d.control.SetEndpoints(endpointNames(d.policy.Load()))
 	return nil
@@ -129,11 +128,11 @@ func (d *door) build(ctx context.Context, token string) (err error) {
 // listen puts the services before the domain: towards Envoy, towards workers, towards operators.
 func (d *door) listen(token string) {
 	d.servers = &servers{}
-	g := d.servers.envoySide(d.envoy)
+	g := d.servers.envoySide(d.envoy, d.control.ServerOptions())
 	d.control.Register(g)
 	extproc.Register(g, extproc.NewMeter(d.flights, time.Now, d.registry, d.log), extproc.NewLog(d.flights, time.Now, d.log))
 	admission := extauthz.Config{Policy: d.policy, Issuers: d.issuers, Limiter: d.limiter, Flights: d.flights, Minter: d.minter,
-		Refusals: d.rejections, Closed: d.tooOld, BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
+		Refusals: d.rejections, Closed: d.tooOld, Reports: d.gateway == "", PickInHeader: d.gateway != "", BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
 	if d.doorFlags.picker == pickerAdmission {
 		admission.Picker = d.picker
 	} else {
@@ -145,7 +144,7 @@ func (d *door) listen(token string) {
 	d.shims = workers.server(d.minter.Keys, d.envoy.Listen, d.envoy.Admin, d.ops)
 	d.servers.fleetSide(d.fleetFlags.listen, d.shims, workers.options()...)
 	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.pages(), health{agent: d.agent.Status, hub: d.hub, tooOld: d.tooOld,
-		policy: d.policy, connected: d.control.Connected,
+		policy: d.policy, connected: d.control.Connected, gateway: d.gateway,
 		fleet: d.fleet, issuers: d.issuerKeys.Status, indexes: d.picker.Indexes, counters: d.limiter.Status, journal: func(r *report) {
 			d.journal.note(r)
 			d.rejections.note(r)

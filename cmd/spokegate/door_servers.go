@@ -32,8 +32,8 @@ type listener struct {
 	stop    func()
 }
 
-func (s *servers) envoySide(d envoy.Door) *grpc.Server {
-	g := grpc.NewServer(d.ServerOptions()...)
+func (s *servers) envoySide(d envoy.Door, options []grpc.ServerOption) *grpc.Server {
+	g := grpc.NewServer(options...)
 	s.grpc("unix:"+d.DoorSocket, g)
 	return g
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/fleet"
+)
+
+// envoySide is the Envoy beside a door: its own, which it configures, or a gateway's.
+type envoySide interface {
+	ServerOptions() []grpc.ServerOption
+	Register(*grpc.Server)
+	SetEndpoints(names []string)
+	Run(ctx context.Context) error
+	Connected() bool
+	AwaitDeath(ctx context.Context) (time.Time, error)
+}
+
+// envoyGateway is the gateway that a door can stand beside.
+const envoyGateway = "envoy-gateway"
+
+const (
+	ownAdmin     = "127.0.0.1:9901"
+	gatewayAdmin = "127.0.0.1:19000" // where Envoy Gateway puts its Envoys' on Kubernetes
+)
+
+// registerGateway is for doors alone: who runs an Envoy of ours is none of a gateway's.
+func (d *doorFlags) registerGateway(f *flag.FlagSet) {
+	f.StringVar(&d.gateway, "gateway", "", "`gateway` that configures the Envoy beside this door, as spokegate envoy print -for tells it: "+envoyGateway+
+		". Empty: the door configures an Envoy of its own")
+}
+
+// completeGateway refuses what holds for an Envoy of our own alone, rather than pass it over.
+func (d *doorFlags) completeGateway() error {
+	switch d.gateway {
+	case "":
+		return nil
+	case envoyGateway:
+	default:
+		return fmt.Errorf("-gateway %q: want %s", d.gateway, envoyGateway)
+	}
+	if d.envoy.Admin == ownAdmin {
+		d.envoy.Admin = gatewayAdmin
+	}
+	var errs []error
+	for flag, given := range map[string]bool{
+		"-picker": d.picker != pickerAdmission, "-trusted-hops": d.envoy.TrustedHops != 0, "-otlp": d.envoy.Collector != "",
+		"-tls-cert": d.envoy.TLSCert != "", "-fleet-cert": d.fleetFlags.tls.Given(),
+	} {
+		if given {
+			errs = append(errs, fmt.Errorf("-gateway %s cannot do what %s asks for: docs/gateways.md", d.gateway, flag))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// newFleet is where workers join: an Envoy of our own tells which of them it knows.
+func (d *doorFlags) newFleet() *fleet.Fleet {
+	if d.gateway != "" {
+		return fleet.NewUnacknowledged()
+	}
+	return fleet.New()
+}
+
+// newControl is the side of the Envoy beside the door.
+func (d *door) newControl() envoySide {
+	if d.gateway != "" {
+		return envoy.NewForeign(d.envoy)
+	}
+	return envoy.NewServer(d.envoy, d.fleet, d.log, d.registry)
+}
