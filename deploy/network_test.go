@@ -20,7 +20,7 @@ func strangers(own string) []place {
 		return place{name: name, namespace: namespace, labels: map[string]string{"app": name}}
 	}
 	return []place{
-		at(own, "neighbour"), at("elsewhere", "tenant"), at("monitoring", "prometheus"), at("gateways", "gateway"), at("operators", "operator"),
+		at("envoy-gateway-system", "eg"), at(own, "neighbour"), at("elsewhere", "tenant"), at("monitoring", "prometheus"), at("gateways", "gateway"), at("operators", "operator"),
 		{name: "liar", namespace: "elsewhere", labels: map[string]string{ // says that it is a door
 			"app.kubernetes.io/name": "spokegate", "app.kubernetes.io/component": "door", "spokegate.io/spoke": "north"}},
 		{name: "other-spoke's door", namespace: own, labels: map[string]string{
@@ -37,7 +37,7 @@ func callees(own string) map[string]place {
 	return map[string]place{
 		"dns": at("kube-system", map[string]string{"k8s-app": "kube-dns"}), "redis": at("redis", nil), "kafka": at("kafka", nil),
 		"otlp": at("monitoring", nil), "hub": at("spokegate-hub", nil), "postgres": at("databases", nil),
-		"vllm": at(own, map[string]string{"app": "vllm-llama"}), "internet": {name: "internet", ip: net.ParseIP("203.0.113.7")},
+		"eg": at("envoy-gateway-system", nil), "vllm": at(own, map[string]string{"app": "vllm-llama"}), "internet": {name: "internet", ip: net.ParseIP("203.0.113.7")},
 		"metadata": {name: "metadata", ip: net.ParseIP("169.254.169.254")},
 	}
 }
@@ -74,8 +74,8 @@ func component(p place) string {
 // may is what docs/kubernetes.md promises of who reaches whom, told apart from how the chart says it.
 func may(shape, from, to string, port int32) bool {
 	worker := to == "worker" || to == "decode" || to == "prefill"
-	callers := []string{"neighbour", "tenant", "prometheus", "gateway", "operator", "liar", "other-spoke's door", "internet"}
-	monitored := shape != "spoke-minimal" && shape != "spoke-split"
+	callers := []string{"eg", "neighbour", "tenant", "prometheus", "gateway", "operator", "liar", "other-spoke's door", "internet"}
+	monitored := shape == "spoke-hub-mtls" || shape == "spoke-pickers" || shape == "hub-sqlite" || shape == "hub-postgres"
 	clients := int32(8443)
 	if shape == "spoke-minimal" {
 		clients = 8080
@@ -88,9 +88,9 @@ func may(shape, from, to string, port int32) bool {
 	case to == "door" && port == 10001, worker && port == 9001, to == "picker" && port == 10002, to == "hub" && port == 9702:
 		return monitored && from == "prometheus"
 	case worker && port == 9000:
-		return from == "door" || from == "decode" && to == "prefill"
+		return from == "door" || from == "eg" && shape == "spoke-envoy-gateway" || from == "decode" && to == "prefill"
 	case worker && port == 9002:
-		return from == "door" || from == "picker"
+		return from == "door" || from == "picker" || from == "eg" && shape == "spoke-envoy-gateway"
 	case to == "picker" && port == 9002:
 		return from == "gateway"
 	case to == "hub" && port == 9701:
@@ -117,7 +117,7 @@ func (o objects) differences(t *testing.T, without string) (wrong []string) {
 	}
 	for name, to := range callees(o.namespace) {
 		for _, from := range pods {
-			for _, port := range []int32{53, 80, 443, 4317, 5432, 6379, 6443, 8000, 9092, 9093, 9701} {
+			for _, port := range []int32{53, 80, 443, 4317, 5432, 6379, 6443, 8000, 8090, 9092, 9093, 9701} {
 				got, want := n.reaches(from, to, port, corev1.ProtocolTCP), mayCall(o.shape, component(from), name, port)
 				if got != want {
 					wrong = append(wrong, fmt.Sprintf("%s → %s:%d reached %v, want %v", from.name, name, port, got, want))
@@ -139,6 +139,8 @@ func mayCall(shape, from, to string, port int32) bool {
 		return true // the API server, whose address the chart does not know: picker's values can name it
 	case from == "picker" && to == "vllm":
 		return port == 8000
+	case from == "worker" && to == "eg":
+		return shape == "spoke-envoy-gateway" && port == 8090
 	case from == "hub" && to == "postgres":
 		return shape == "hub-postgres" && port == 5432
 	case !full:

@@ -10,12 +10,13 @@ mkdir -p "$out"
 for values in shapes/*.yaml; do
   shape=$(basename "$values" .yaml)
   case $shape in hub-*) chart=spokegate-hub release=spokegate-hub ;; *) chart=spokegate-spoke release=spokegate ;; esac
+  # Helm's own version of Kubernetes is a matter of how it was built.
+  "$helm" template "$release" "helm/$chart" --namespace "$release" --kube-version 1.33.0 --values "$values" > "$out/.$shape"
   {
     sed -n '/^#/p;/^#/!q' "$values"
     echo "# Rendered from deploy/helm/$chart with deploy/shapes/$shape.yaml by \`make yaml\`: changes here are lost."
     echo "# kubectl apply --namespace $release --filename $shape.yaml"
-    # Helm's own version of Kubernetes is a matter of how it was built. Lines of blanks are what its templates leave.
-    "$helm" template "$release" "helm/$chart" --namespace "$release" --kube-version 1.33.0 --values "$values" | sed '/^ *$/d;/^# Source: /d'
-  } > "$out/$shape.yaml.new"
-  mv "$out/$shape.yaml.new" "$out/$shape.yaml"
+    sed '/^ *$/d;/^# Source: /d' "$out/.$shape" # lines of blanks are what templates leave
+  } > "$out/$shape.yaml"
+  rm "$out/.$shape"
 done

@@ -11,12 +11,15 @@
 {{- fail "clients: keys would cross the network unencrypted: give clients.tls.secretName or clients.tls.issuerRef, or say clients.plaintext=true where TLS ends before the doors" }}{{ end }}
 {{- if and .clients.plaintext (or .clients.tls.secretName .clients.tls.issuerRef.name) }}{{ fail "clients: plaintext and tls exclude each other" }}{{ end }}
 {{- if and .clients.tls.issuerRef.name (not .clients.tls.dnsNames) }}{{ fail "clients.tls.dnsNames: say what clients call the doors" }}{{ end }}
+{{- end }}
+{{- if or .doors.enabled .workers }}
 {{- if and .fleet.plaintext (or .fleet.tls.issuerRef.name .fleet.tls.doorSecretName .fleet.tls.workerVolume) }}{{ fail "fleet: plaintext and tls exclude each other" }}{{ end }}
 {{- if and (not .fleet.plaintext) (not .fleet.tls.issuerRef.name) (not (and .fleet.tls.doorSecretName .fleet.tls.workerVolume)) }}
 {{- fail "fleet: prompts and the join token would cross the network unencrypted: give fleet.tls.issuerRef (cert-manager and its CSI driver), or fleet.tls.doorSecretName and fleet.tls.workerVolume, or say fleet.plaintext=true where the network itself encrypts" }}{{ end }}
 {{- end }}
 {{- if and .kafka.sasl.mechanism (not (and .kafka.sasl.user .kafka.sasl.secretName)) }}{{ fail "kafka.sasl: a mechanism wants user and secretName" }}{{ end }}
 {{- if and (eq .kafka.sasl.mechanism "plain") (not .kafka.tls) }}{{ fail "kafka.sasl: plain tells the password to everybody on the way: set kafka.tls, or take scram-sha-512" }}{{ end }}
+{{- if and .doors.enabled .fleet.doors.address }}{{ fail "fleet.doors is for doors that are not this chart's: leave it empty where doors.enabled=true" }}{{ end }}
 {{- if and .kafka.tlsSecretName (not .kafka.tls) }}{{ fail "kafka.tlsSecretName goes with kafka.tls=true" }}{{ end }}
 {{- end }}
 {{- $seen := dict }}
@@ -27,7 +30,7 @@
 {{- if and (ne $w.engine.kind "sim") (not $w.engine.image) }}{{ fail (printf "workers[%s].engine.image: which image has %s?" $w.name $w.engine.kind) }}{{ end }}
 {{- if and (ne $w.engine.kind "sim") (not $w.engine.model) }}{{ fail (printf "workers[%s].engine.model: which model is it to load?" $w.name) }}{{ end }}
 {{- if and (gt (int $w.engine.ranks) 1) (ne $w.engine.kind "vllm") (ne $w.engine.kind "sim") }}{{ fail (printf "workers[%s].engine.ranks: %s takes no rank from a request" $w.name $w.engine.kind) }}{{ end }}
-{{- if not $.Values.doors.enabled }}{{ fail "workers: a shim serves only what a door has admitted: set doors.enabled=true, or install them where the doors are" }}{{ end }}
+{{- if not (or $.Values.doors.enabled $.Values.fleet.doors.address) }}{{ fail "workers: a shim serves only what a door has admitted: set doors.enabled=true, or say in fleet.doors where the doors are" }}{{ end }}
 {{- range $arg := $w.engine.args }}
 {{- if regexMatch "^--(host|port|uds|api-key)(=|$)" $arg }}{{ fail (printf "workers[%s].engine.args: %s would open the engine beside its shim" $w.name $arg) }}{{ end }}
 {{- end }}
@@ -39,6 +42,7 @@
 {{- $_ := set $seen $p.name true }}
 {{- if and (not $p.plaintext) (not $p.tls.selfSigned) (not $p.tls.secretName) }}
 {{- fail (printf "pickers[%s]: prompts would cross the network unencrypted: set tls.selfSigned or tls.secretName, or say plaintext=true where the network itself encrypts" $p.name) }}{{ end }}
+{{- if and $p.pool.create (not $p.pool.selector) }}{{ fail (printf "pickers[%s].pool.selector: which pods are in the pool? Those of workers are not: they join doors" $p.name) }}{{ end }}
 {{- if and $p.modelDir (not $p.modelsClaim) }}{{ fail (printf "pickers[%s].modelDir is a folder on modelsClaim, which is not given" $p.name) }}{{ end }}
 {{- end }}
 {{- end }}

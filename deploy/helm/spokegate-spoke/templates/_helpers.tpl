@@ -115,6 +115,9 @@ readinessProbe:
 
 {{- define "sg.tls" -}}{{- if not .Values.fleet.plaintext }}true{{ end }}{{- end }}
 {{- define "sg.doorsHost" -}}{{ include "sg.name" . }}-doors.{{ .Release.Namespace }}.svc{{- end }}
+{{- /* Where workers join, and the name that they find in doors' certificates. */ -}}
+{{- define "sg.joins" -}}{{ .Values.fleet.doors.address | default (printf "%s:8090" (include "sg.doorsHost" .)) }}{{- end }}
+{{- define "sg.doorName" -}}{{ .Values.fleet.doors.name | default (include "sg.joins" . | splitList ":" | first) }}{{- end }}
 {{- define "sg.clientsPort" -}}{{ ternary 8080 8443 .Values.clients.plaintext }}{{- end }}
 
 {{- define "sg.fleetSecret" -}}{{ .Values.fleet.tls.doorSecretName | default (printf "%s-fleet" (include "sg.name" .)) }}{{- end }}
