@@ -17,7 +17,7 @@ type catalogued struct {
 	kind   string
 	labels []string
 	at     string // door, worker, both, ledger, epp, hub, reconcile
-	when   string // always, happened, redis, kafka, hub
+	when   string // always, happened, redis, kafka, hub, pool
 }
 
 var inCode = regexp.MustCompile("`([a-z_]+)`")
@@ -43,7 +43,7 @@ func catalogue(t *testing.T) map[string]catalogued {
 			c.labels = append(c.labels, l[1])
 		}
 		slices.Sort(c.labels)
-		if !slices.Contains([]string{"door", "worker", "both", "ledger", "epp", "hub", "reconcile"}, c.at) || !slices.Contains([]string{"always", "happened", "redis", "kafka", "hub"}, c.when) {
+		if !slices.Contains([]string{"door", "worker", "both", "ledger", "epp", "hub", "reconcile"}, c.at) || !slices.Contains([]string{"always", "happened", "redis", "kafka", "hub", "pool"}, c.when) {
 			t.Errorf("%s: at %q, when %q", name, c.at, c.when)
 		}
 		out[name] = c

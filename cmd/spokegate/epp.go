@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -22,6 +23,7 @@ type eppFlags struct {
 	endpoint             string
 	policy               string
 	workers, modelDir    string
+	pool                 poolFlags
 	fleetFlags           fleetFlags
 	listen, healthListen string
 	tls                  servedTLS
@@ -38,10 +40,11 @@ type eppFlags struct {
 func (e *eppFlags) register(f *flag.FlagSet) {
 	f.StringVar(&e.name, "name", "picker-1", "the picker's `name`, unique in its spoke")
 	f.StringVar(&e.spoke, "spoke", "local", "the spoke's `name`")
-	f.StringVar(&e.endpoint, "endpoint", "default", "the `endpoint` that it picks for: one pool of workers. Those that join must serve it")
+	f.StringVar(&e.endpoint, "endpoint", "", "the `endpoint` that it picks for: one pool of workers. Those that join must serve it. Empty: the name of -pool, or else default")
 	f.StringVar(&e.policy, "policy", "", "policy `file`, for how the endpoint chooses (models and endpoints are enough); a change to it is taken up while running. Empty: the defaults")
 	f.StringVar(&e.workers, "workers", "", "`file` that lists workers without a shim; a change to it is taken up while running")
-	f.StringVar(&e.modelDir, "model-dir", "", "`folder` with the model's tokenizer.json, for workers of the file that have kv_events")
+	f.StringVar(&e.modelDir, "model-dir", "", "`folder` with the model's tokenizer.json, for workers of the file, or pods, that have kv_events")
+	e.pool.register(f)
 	e.fleetFlags.register(f)
 	f.Lookup("fleet-listen").Usage = "`address` where workers with a shim join, as they join a door: host:port, or unix:PATH; empty: none does"
 	f.StringVar(&e.listen, "listen", ":9002", "`address` where gateways ask: host:port, or unix:PATH")
@@ -60,6 +63,10 @@ func (e *eppFlags) register(f *flag.FlagSet) {
 
 // complete refuses what does not fit.
 func (e *eppFlags) complete() error {
+	if err := e.pool.complete(e.workers); err != nil {
+		return err
+	}
+	e.endpoint = cmp.Or(e.endpoint, e.pool.name, "default")
 	if bad := policy.BadID(e.endpoint); bad != "" {
 		return fmt.Errorf("-endpoint %q: %s", e.endpoint, bad)
 	}
@@ -75,8 +82,8 @@ func (e *eppFlags) complete() error {
 	switch {
 	case e.fleetFlags.listen != "":
 		return e.fleetFlags.complete("")
-	case e.workers == "":
-		return errors.New("-workers or -fleet-listen is required: a picker must know of workers")
+	case e.workers == "" && e.pool.name == "":
+		return errors.New("-workers, -pool or -fleet-listen is required: a picker must know of workers")
 	case e.fleetFlags.tls.Given() || e.fleetFlags.tokenFile != "" || e.fleetFlags.seedFile != "":
 		return errors.New("-join-token-file, -seed-file and -fleet-cert go with -fleet-listen")
 	}

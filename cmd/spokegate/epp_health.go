@@ -18,6 +18,7 @@ type eppHealth struct {
 	mu       sync.Mutex
 	known    bool
 	draining bool
+	waits    bool   // another leads
 	refused  string // why the policy's last content is not in force
 }
 
@@ -43,7 +44,7 @@ func (h *eppHealth) run(ctx context.Context) error {
 	}
 }
 
-// knows says that there is somebody to pick, or that a file lists nobody on purpose.
+// knows says that there is somebody to pick, or that a file or a pool has nobody on purpose.
 func (h *eppHealth) knows() bool {
 	if h.of.policy.Load() == nil {
 		return false
@@ -51,28 +52,37 @@ func (h *eppHealth) knows() bool {
 	if len(h.of.fleet.Pickable(h.of.endpoint)) > 0 {
 		return true
 	}
-	if h.of.listed == nil {
-		return false
+	if h.of.listed != nil {
+		st := h.of.listed.Status()
+		return st.Read && st.Workers == 0 && st.Problem == ""
 	}
-	st := h.of.listed.Status()
-	return st.Read && st.Workers == 0 && st.Problem == ""
+	return h.of.pool.empty()
 }
 
 func (h *eppHealth) learned() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.known = true
-	if !h.draining {
-		h.server.SetReady(true)
-	}
+	h.tell()
 }
+
+// led notes whether this picker is the one that gateways should ask.
+func (h *eppHealth) led(leads bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waits = !leads
+	h.tell()
+}
+
+// tell says what probes get to hear. The lock is held.
+func (h *eppHealth) tell() { h.server.SetReady(h.known && !h.draining && !h.waits) }
 
 // drain says no from now on, but for liveness.
 func (h *eppHealth) drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.draining = true
-	h.server.SetReady(false)
+	h.tell()
 }
 
 // judged notes what became of the policy's content.
@@ -110,6 +120,7 @@ func (h *eppHealth) report() (r report) {
 			r.note("file %s: %s", s.workers, st.Problem)
 		}
 	}
+	s.pool.report(&r)
 	h.away(&r)
 	all := health{fleet: s.fleet, indexes: s.picker.Indexes}
 	all.degraded(&r)

@@ -41,6 +41,7 @@ type standalone struct {
 	source       *xds.File // of the policy; nil: the defaults hold
 	fleet        *fleet.Fleet
 	listed       *file.Source // nil: no file lists workers
+	pool         *inPool      // nil: no pool does
 	seed         *seed
 	certificates *mtls.Keeper
 	picker       *epp.Picker
@@ -61,7 +62,7 @@ func serveEPP(ctx context.Context, flags eppFlags, token, secret string, log *sl
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	work, life := errgroup.WithContext(life)
-	for _, part := range []func(context.Context) error{s.picker.Run, s.followPolicy, s.followFile, s.seed.run, s.health.run} {
+	for _, part := range []func(context.Context) error{s.picker.Run, s.followPolicy, s.followFile, s.pool.run, s.seed.run, s.health.run} {
 		work.Go(func() error { return part(life) })
 	}
 	serving, stop := context.WithCancel(ctx)
@@ -104,17 +105,32 @@ func (s *standalone) build(ctx context.Context, token, secret string) (err error
 	if s.fleetFlags.listen != "" {
 		blocks = s.joining(token).blocks()
 	}
-	if s.workers != "" {
-		scraper := scrape.New(scrape.Config{Fleet: s.fleet, Registerer: s.registry, Log: s.log})
-		s.listed = &file.Source{Path: s.workers, Endpoint: s.endpoint, Keeper: roster.Keeper{Fleet: s.fleet, Watch: scraper.Watch}, Log: s.log}
-		if !s.fleetFlags.guess {
-			ears := newOwnEars(s.modelDir, s.seed, s.log)
-			s.listed.Open, blocks = ears.open, ears.blocks(blocks)
-		}
+	if blocks, err = s.listing(blocks); err != nil {
+		return err
 	}
 	s.picker = epp.New(epp.Config{Fleet: s.fleet, Policy: s.policy, Registerer: s.registry, Tracer: s.traces.tracer, Blocks: blocks})
 	s.health = newEPPHealth(s)
+	s.health.led(s.pool == nil || s.pool.elector == nil)
 	return nil
+}
+
+// listing makes what lists workers that do not join by themselves.
+func (s *standalone) listing(blocks *epp.Blocks) (*epp.Blocks, error) {
+	if s.workers == "" && s.eppFlags.pool.name == "" {
+		return blocks, nil
+	}
+	keeper := roster.Keeper{Fleet: s.fleet, Watch: scrape.New(scrape.Config{Fleet: s.fleet, Registerer: s.registry, Log: s.log}).Watch}
+	if !s.fleetFlags.guess {
+		ears := newOwnEars(s.modelDir, s.seed, s.log)
+		keeper.Open, blocks = ears.open, ears.blocks(blocks)
+	}
+	if s.workers != "" {
+		s.listed = &file.Source{Path: s.workers, Endpoint: s.endpoint, Keeper: keeper, Log: s.log}
+		return blocks, nil
+	}
+	var err error
+	s.pool, err = newInPool(s, keeper)
+	return blocks, err
 }
 
 func (s *standalone) joining(token string) joining {
@@ -199,6 +215,7 @@ func missed(after, patience time.Duration) grpc.ServerOption {
 // turnedAway ends the service: health says no, gateways have time to see it, and streams have time to end.
 func (s *standalone) turnedAway(g *grpc.Server) {
 	s.health.drain()
+	s.pool.resign()
 	s.log.Info("draining", "delay", s.turnAway, "most", s.drain)
 	time.Sleep(s.turnAway)
 	cut := time.AfterFunc(s.drain, g.Stop)

@@ -35,10 +35,19 @@ func eppFlagsOf(t *testing.T, args ...string) (e eppFlags) {
 
 func TestEPPFlags(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                            "-workers or -fleet-listen is required",
-		"-workers w -endpoint a/b":    `-endpoint "a/b"`,
-		"-workers w -tls-cert c":      "-tls-cert and -tls-key go together",
-		"-workers w -tls-self-signed": "",
+		"":               "-workers, -pool or -fleet-listen is required",
+		"-pool large":    "",
+		"-pool ns/large": "",
+		"-pool ns/large -leader-elect -pool-status -kubeconfig k": "",
+		"-pool /large":                                       `-pool "/large": want NAME or NAMESPACE/NAME`,
+		"-pool a/b/c":                                        `-pool "a/b/c": want NAME or NAMESPACE/NAME`,
+		"-pool a -workers w":                                 "in a file or in a pool, not in both",
+		"-workers w -leader-elect":                           "go with -pool",
+		"-workers w -pool-status":                            "go with -pool",
+		"-workers w -kubeconfig k":                           "go with -pool",
+		"-workers w -endpoint a/b":                           `-endpoint "a/b"`,
+		"-workers w -tls-cert c":                             "-tls-cert and -tls-key go together",
+		"-workers w -tls-self-signed":                        "",
 		"-workers w -tls-cert c -tls-key k -tls-self-signed": "-tls-self-signed goes without -tls-cert",
 		"-workers w -join-token-file t":                      "go with -fleet-listen",
 		"-workers w -body-limit 0":                           "-body-limit 0",
@@ -50,6 +59,15 @@ func TestEPPFlags(t *testing.T) {
 		e := eppFlagsOf(t, strings.Fields(line)...)
 		if err := e.complete(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}
+
+func TestEPPEndpoint(t *testing.T) {
+	for line, want := range map[string]string{"-workers w": "default", "-pool ns/large": "large", "-pool large -endpoint llama": "llama"} {
+		e := eppFlagsOf(t, strings.Fields(line)...)
+		if err := e.complete(); err != nil || e.endpoint != want {
+			t.Errorf("%s: %s, %v", line, e.endpoint, err)
 		}
 	}
 }

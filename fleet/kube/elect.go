@@ -1,0 +1,199 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Times of a lease, as Kubernetes' own components have them.
+const (
+	leaseFor   = 15 * time.Second // who does not renew it for so long has lost it
+	renewMost  = 10 * time.Second // whose last renewal is older leads no more, before another may
+	leaseEvery = 2 * time.Second
+)
+
+// Elector holds a Lease, or waits for it. It promises that this process does not lead any more when another may begin to, as long
+// as their clocks run alike; they need not show the same time.
+type Elector struct {
+	Client          *Client
+	Namespace, Name string // of the Lease
+	// Identity is of this process alone.
+	Identity string
+	// Changed is told each change; it must not wait.
+	Changed    func(leads bool)
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+
+	every time.Duration // leaseEvery, but for tests
+	seen  sighting      // of Run's goroutine alone
+	last  time.Time     // when the lease was renewed last; zero: it is not ours
+
+	mu     sync.Mutex
+	leads  bool
+	holder string
+	err    error
+}
+
+// sighting is a state of the lease, and when it was first seen: only this process's own clock is compared with.
+type sighting struct {
+	holder  string
+	renewed time.Time // by the holder's clock
+	at      time.Time
+	patient time.Duration // after which it may be taken
+}
+
+// Status says whether this process leads, who does, and why that is not known.
+func (e *Elector) Status() (leads bool, holder string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.leads, e.holder, e.err
+}
+
+// Run takes part until ctx is done. It gives the lease back then, so that another need not wait.
+func (e *Elector) Run(ctx context.Context) error {
+	leader := promauto.With(e.Registerer).NewGauge(prometheus.GaugeOpts{Name: "spokegate_pool_leader", Help: "1 while this picker holds the lease."})
+	if e.every == 0 {
+		e.every = leaseEvery
+	}
+	tick := time.NewTicker(e.every)
+	defer tick.Stop()
+	for {
+		e.attempt(ctx)
+		leads := !e.last.IsZero()
+		leader.Set(map[bool]float64{true: 1}[leads])
+		e.note(leads)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			e.resign()
+			leader.Set(0)
+			return nil
+		}
+	}
+}
+
+// attempt takes the lease, or renews it. One that cannot be renewed is given up in time.
+func (e *Elector) attempt(ctx context.Context) {
+	began := time.Now()
+	late := began.Add(renewMost)
+	if !e.last.IsZero() {
+		late = e.last.Add(renewMost)
+	}
+	ask, cancel := context.WithDeadline(ctx, late)
+	defer cancel()
+	ours, err := e.try(ask, began)
+	switch {
+	case err == nil && ours:
+		e.last = began
+	case err == nil || !time.Now().Before(e.last.Add(renewMost)):
+		e.last = time.Time{}
+	}
+	e.mu.Lock()
+	e.holder, e.err = e.seen.holder, err
+	e.mu.Unlock()
+}
+
+// try asks once. Without an error it knows whose the lease is.
+func (e *Elector) try(ctx context.Context, now time.Time) (ours bool, err error) {
+	l := &Lease{}
+	err = e.Client.leases.Get().Namespace(e.Namespace).Resource("leases").Name(e.Name).Do(ctx).Into(l)
+	if apierrors.IsNotFound(err) {
+		l = &Lease{ObjectMeta: metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace}}
+		l.Spec = e.hold(l.Spec, now)
+		err = e.Client.leases.Post().Namespace(e.Namespace).Resource("leases").Body(l).Do(ctx).Error()
+		return e.won(err)
+	}
+	if err != nil {
+		return false, err
+	}
+	if e.see(l.Spec, now); !e.free(now) {
+		return false, nil
+	}
+	l.Spec = e.hold(l.Spec, now)
+	return e.put(ctx, l)
+}
+
+func (e *Elector) put(ctx context.Context, l *Lease) (ours bool, err error) {
+	return e.won(e.Client.leases.Put().Namespace(e.Namespace).Resource("leases").Name(e.Name).Body(l).Do(ctx).Error())
+}
+
+// won judges a write: another may have been first, and is seen at the next look.
+func (e *Elector) won(err error) (bool, error) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return false, nil
+	}
+	if err == nil {
+		e.seen.holder = e.Identity
+	}
+	return err == nil, err
+}
+
+// see notes the state of the lease.
+func (e *Elector) see(l LeaseSpec, now time.Time) {
+	var renewed time.Time
+	if l.RenewTime != nil {
+		renewed = l.RenewTime.Time
+	}
+	if e.seen.at.IsZero() || l.HolderIdentity != e.seen.holder || !renewed.Equal(e.seen.renewed) {
+		e.seen = sighting{l.HolderIdentity, renewed, now, time.Duration(l.LeaseDurationSeconds) * time.Second}
+	}
+}
+
+// free says that the lease is ours, nobody's, or of one who has not been heard of for as long as it lasts.
+func (e *Elector) free(now time.Time) bool {
+	return e.seen.holder == "" || e.seen.holder == e.Identity || now.Sub(e.seen.at) > e.seen.patient
+}
+
+// hold is the lease in our hands.
+func (e *Elector) hold(l LeaseSpec, now time.Time) LeaseSpec {
+	at := metav1.NewMicroTime(now)
+	if l.HolderIdentity != e.Identity {
+		if l.AcquireTime != nil {
+			l.LeaseTransitions++
+		}
+		l.AcquireTime = &at
+	}
+	l.HolderIdentity, l.LeaseDurationSeconds, l.RenewTime = e.Identity, int32(leaseFor/time.Second), &at
+	return l
+}
+
+// resign gives back what is ours.
+func (e *Elector) resign() {
+	ours := !e.last.IsZero()
+	e.last = time.Time{}
+	e.note(false)
+	if !ours {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	l := &Lease{}
+	err := e.Client.leases.Get().Namespace(e.Namespace).Resource("leases").Name(e.Name).Do(ctx).Into(l)
+	if err == nil && l.Spec.HolderIdentity == e.Identity {
+		l.Spec.HolderIdentity = ""
+		_, err = e.put(ctx, l)
+	}
+	if err != nil {
+		e.Log.Warn("the lease could not be given back, so another leads only when it ends", "lease", e.Name, "error", err)
+	}
+}
+
+func (e *Elector) note(leads bool) {
+	e.mu.Lock()
+	before, holder := e.leads, e.holder
+	e.leads = leads
+	e.mu.Unlock()
+	if leads == before {
+		return
+	}
+	e.Log.Info(fmt.Sprintf("this picker %s", map[bool]string{true: "leads", false: "leads no more"}[leads]), "lease", e.Name, "holder", holder)
+	e.Changed(leads)
+}
