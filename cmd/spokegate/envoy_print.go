@@ -88,7 +88,10 @@ func printEnvoy(_ context.Context, args []string) error {
 	case plainEnvoy:
 		return p.printPlain()
 	case envoyGateway:
-		return p.printGateway(f)
+		if err := p.completeGateway(f); err != nil {
+			return err
+		}
+		return p.printGateway()
 	}
 	return fmt.Errorf("-for %q: want %s or %s", p.target, plainEnvoy, envoyGateway)
 }
@@ -127,7 +130,8 @@ const (
 	gatewayPort  = "0.0.0.0:8080"
 )
 
-func (p *printFlags) printGateway(f *flag.FlagSet) error {
+// completeGateway derives the gateway from the flags.
+func (p *printFlags) completeGateway(f *flag.FlagSet) error {
 	given := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	onHost := p.gateway.HostEnvoy != ""
@@ -156,9 +160,10 @@ func (p *printFlags) printGateway(f *flag.FlagSet) error {
 	p.gateway.Door = p.door.envoy
 	p.gateway.Sidecar.Dir, p.gateway.Sidecar.Joins, p.gateway.Sidecar.Ops = p.door.dir, portOf(p.door.fleetFlags.listen), portOf(p.door.ops)
 	p.gateway.Sidecar.Args = p.sidecarArgs(f, given)
-	if err := p.gateway.Validate(); err != nil {
-		return err
-	}
+	return p.gateway.Validate()
+}
+
+func (p *printFlags) printGateway() error {
 	for i, o := range p.gateway.Objects() {
 		doc, err := yaml.Marshal(o)
 		if err != nil {
