@@ -43,6 +43,7 @@ func TestStores(t *testing.T) {
 	t.Run("a quota of tokens holds across doors", s.tokensAcrossDoors)
 	go s.look(t.Context())
 	s.opsSay(t, "records shipped") // what waited until Kafka came
+	t.Run("doctor finds them well", s.doctorLooks)
 	for _, f := range []fault{
 		{name: "both stores are there", breaks: s.nothingBreaks},
 		{name: "redis hung", breaks: s.redisHung},
