@@ -16,12 +16,13 @@ import (
 // Times of a lease, as Kubernetes' own components have them.
 const (
 	leaseFor   = 15 * time.Second // who does not renew it for so long has lost it
-	renewMost  = 10 * time.Second // whose last renewal is older leads no more, before another may
+	askMost    = 10 * time.Second
 	leaseEvery = 2 * time.Second
 )
 
-// Elector holds a Lease, or waits for it. It promises that this process does not lead any more when another may begin to, as long
-// as their clocks run alike; they need not show the same time.
+// Elector holds a Lease, or waits for it. It promises that one leads as long as the API server answers all of them, for clocks that
+// run alike; they need not show the same time. Who leads goes on while it does not answer, for a picker that serves alone is better
+// than none: where only this one cannot reach it, two lead until it can.
 type Elector struct {
 	Client          *Client
 	Namespace, Name string // of the Lease
@@ -34,7 +35,7 @@ type Elector struct {
 
 	every time.Duration // leaseEvery, but for tests
 	seen  sighting      // of Run's goroutine alone
-	last  time.Time     // when the lease was renewed last; zero: it is not ours
+	ours  bool          // the lease, by what was heard last; of Run's goroutine alone
 
 	mu     sync.Mutex
 	leads  bool
@@ -67,9 +68,8 @@ func (e *Elector) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		e.attempt(ctx)
-		leads := !e.last.IsZero()
-		leader.Set(map[bool]float64{true: 1}[leads])
-		e.note(leads)
+		leader.Set(map[bool]float64{true: 1}[e.ours])
+		e.note(e.ours)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -80,21 +80,14 @@ func (e *Elector) Run(ctx context.Context) error {
 	}
 }
 
-// attempt takes the lease, or renews it. One that cannot be renewed is given up in time.
+// attempt takes the lease, or renews it. Where the API server does not answer, all stays as it was: nobody else can take the lease
+// there either, or this process hears of it with the first answer.
 func (e *Elector) attempt(ctx context.Context) {
-	began := time.Now()
-	late := began.Add(renewMost)
-	if !e.last.IsZero() {
-		late = e.last.Add(renewMost)
-	}
-	ask, cancel := context.WithDeadline(ctx, late)
+	ask, cancel := context.WithTimeout(ctx, askMost)
 	defer cancel()
-	ours, err := e.try(ask, began)
-	switch {
-	case err == nil && ours:
-		e.last = began
-	case err == nil || !time.Now().Before(e.last.Add(renewMost)):
-		e.last = time.Time{}
+	ours, err := e.try(ask, time.Now())
+	if err == nil {
+		e.ours = ours
 	}
 	e.mu.Lock()
 	e.holder, e.err = e.seen.holder, err
@@ -167,10 +160,8 @@ func (e *Elector) hold(l LeaseSpec, now time.Time) LeaseSpec {
 
 // resign gives back what is ours.
 func (e *Elector) resign() {
-	ours := !e.last.IsZero()
-	e.last = time.Time{}
 	e.note(false)
-	if !ours {
+	if !e.ours {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
