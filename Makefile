@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine fuzz generate bench bench-route load soak clean
+.PHONY: yaml image sbom run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine fuzz generate bench bench-route load soak clean
 
 run: build envoy ## A hub, a door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -91,6 +91,19 @@ generate: ## Go code from api/*.proto.
 	@GOBIN=$(abspath $(TOOLS)/bin) go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 	@GOBIN=$(abspath $(TOOLS)/bin) go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 	@PATH=$(abspath $(TOOLS)/bin):$$PATH $(TOOLS)/bin/buf generate
+
+yaml: ## deploy/yaml from the charts; wants Helm (make test-kube installs it).
+	$(call say,rendering deploy/yaml)
+	@deploy/render.sh
+
+image: ## Both container images, from the last commit. REGISTRY, VERSION, GO_IMAGE, STATIC_IMAGE, ENVOY_IMAGE.
+	@deploy/image.sh
+
+sbom: ## The released binary and its bill of materials: bin/release/spokegate, bin/release/spokegate.cdx.json.
+	$(call say,building bin/release/spokegate, the same bytes everywhere)
+	@mkdir -p bin/release && deploy/build.sh bin/release/spokegate $(VERSION)
+	@bin/release/spokegate version -sbom >bin/release/spokegate.cdx.json
+	@sha256sum bin/release/spokegate bin/release/spokegate.cdx.json
 
 bench: build envoy redis kafka ## Every benchmark, in under 10 minutes: a table, and bench.json.
 	@go run ./test/bench $(ARGS)
