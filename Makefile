@@ -100,7 +100,7 @@ image: ## Both container images, from the last commit. REGISTRY, VERSION, GO_IMA
 	@deploy/image.sh
 
 sbom: ## The released binary and its bill of materials: bin/release/spokegate, bin/release/spokegate.cdx.json.
-	$(call say,building bin/release/spokegate, the same bytes everywhere)
+	$(call say,building bin/release/spokegate: the same bytes everywhere)
 	@mkdir -p bin/release && deploy/build.sh bin/release/spokegate $(VERSION)
 	@bin/release/spokegate version -sbom >bin/release/spokegate.cdx.json
 	@sha256sum bin/release/spokegate bin/release/spokegate.cdx.json
