@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -186,14 +187,9 @@ func isHere(address string) bool {
 	if onLoopback(address) {
 		return true
 	}
+	if strings.HasPrefix(address, ":") {
+		return true
+	}
 	ip, err := netip.ParseAddr(host(address))
-	if err != nil {
-		return false
-	}
-	for _, a := range here() {
-		if a == ip.Unmap() {
-			return true
-		}
-	}
-	return false
+	return err == nil && (ip.IsUnspecified() || slices.Contains(here(), ip.Unmap()))
 }
