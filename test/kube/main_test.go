@@ -12,8 +12,11 @@ import (
 	"github.com/spokegate/spokegate/test/kube/rig"
 )
 
-// cluster is the one that all tests share; each has a namespace of its own in it.
-var cluster *rig.Cluster
+// cluster is the one that all tests share, and node what runs pods there; each test has a namespace of its own.
+var (
+	cluster *rig.Cluster
+	node    *rig.Node
+)
 
 func TestMain(m *testing.M) {
 	os.Exit(rig.Main(func() int {
@@ -24,6 +27,11 @@ func TestMain(m *testing.M) {
 		}
 		defer c.Stop()
 		cluster = c
+		if node, err = c.StartNode(); err != nil {
+			fmt.Fprintln(os.Stderr, "kube:", err)
+			return 1
+		}
+		defer node.Stop()
 		return m.Run()
 	}))
 }

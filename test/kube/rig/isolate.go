@@ -7,13 +7,12 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
-	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// stage says to a copy of the test's binary what it is: the first process of the namespaces, the tests themselves, or a container
-// on its way to become what it runs.
+// stage says to a copy of the test's binary what it is: the first process of the namespaces, the tests themselves, what holds a
+// pod, or a container on its way to become what it runs.
 const stage = "SPOKEGATE_RIG_STAGE"
 
 // Main runs a package's tests in network, mount and process namespaces of their own, and gives the exit status: call it from
@@ -25,15 +24,14 @@ func Main(run func() int) int {
 		return report(enter())
 	case "first":
 		return report(first())
+	case "pause":
+		return report(1, pause())
 	case "container":
 		return report(1, becomeContainer())
 	}
 	_ = os.Unsetenv(stage)
 	return run()
 }
-
-// RunTests is what Main is given where nothing needs to be started before the tests.
-func RunTests(m *testing.M) func() int { return m.Run }
 
 func report(code int, err error) int {
 	if err != nil {
