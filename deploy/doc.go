@@ -1,3 +1,3 @@
-// Package deploy has no code of its own: its tests hold what operators are given (charts, the YAML rendered from them, units) to
+// Package deploy has no code of its own: its tests, most of them with the tag kube (make test-kube), hold what operators are given, charts and the YAML rendered from them, to
 // what the documents promise of it.
 package deploy
