@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: yaml image sbom run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine fuzz generate bench bench-route load soak clean
+.PHONY: yaml image sbom run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine test-monitoring fuzz generate bench bench-route load soak clean
 
 run: build envoy ## A hub, a door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -80,6 +80,12 @@ test-engine: build envoy vllm dynamo ## The real vLLM behind the real Envoy: abo
 	$(call say,the real vLLM (three starts of a minute or two, two of them at once))
 	@go vet -tags engine ./test/engine
 	@go test -tags engine -count=1 -v -timeout 60m ./test/engine
+
+test-monitoring: build redis envoy ## Dashboards, alerts and runbooks, against a real Prometheus that scrapes a real spoke: a minute.
+	@test/setup/prometheus.sh
+	$(call say,dashboards and alerts against the real Prometheus)
+	@go vet -tags monitoring ./test/monitoring
+	@go test -tags monitoring -count=1 -timeout 15m ./test/monitoring
 
 fuzz: ## Each fuzz target for FUZZTIME (30s).
 	@set -e; for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz || true); do \
