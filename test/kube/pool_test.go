@@ -487,7 +487,7 @@ func TestPoolInPods(t *testing.T) {
 	node.Tell(t, ns)
 	text := string(documented(t))
 	for documented, ours := range map[string]string{
-		"image: vllm/vllm-openai": "image: spokegate\n        securityContext: {runAsNonRoot: true, runAsUser: 65532, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}",
+		"image: vllm/vllm-openai":                           "image: spokegate\n        securityContext: {runAsNonRoot: true, runAsUser: 65532, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}",
 		"args: [--model, meta-llama/Llama-3.1-8B-Instruct]": "args: [sim, -listen, ':8000']",
 		"spokegate.io/engine: vllm":                         "spokegate.io/engine: sim",
 	} {
@@ -504,7 +504,24 @@ func TestPoolInPods(t *testing.T) {
 		want = append(want, e.Status.PodIP+":8000")
 	}
 	slices.Sort(want)
-	leader := node.AwaitReady(t, ns, "app=llama-picker", 1)[0]
+	var leader corev1.Pod
+	rig.Eventually(t, func() error {
+		pods, err := cluster.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: "app=llama-picker"})
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, p := range pods.Items {
+			if rig.Ready(&p) {
+				leader = p
+				ready++
+			}
+		}
+		if len(pods.Items) != 2 || ready != 1 {
+			return fmt.Errorf("%d pickers, %d of them ready", len(pods.Items), ready)
+		}
+		return nil
+	})
 	conn, err := grpc.NewClient(leader.Status.PodIP+":9002", grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
 	if err != nil {
 		t.Fatal(err)

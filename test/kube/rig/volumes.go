@@ -102,7 +102,11 @@ func (p *pod) project(ctx context.Context, files map[string]file, s *corev1.Volu
 		if err != nil {
 			return err
 		}
-		files[t.Path] = file{[]byte(r.Status.Token), 0o600}
+		mode := fs.FileMode(0o600)
+		if own := p.Spec.SecurityContext; own == nil || own.FSGroup == nil {
+			mode = 0o644 // a kubelet gives it to the user of the containers, where they have one, and else to all
+		}
+		files[t.Path] = file{[]byte(r.Status.Token), mode}
 		return nil
 	case s.ConfigMap != nil:
 		return p.fromConfigMap(ctx, files, s.ConfigMap.Name, s.ConfigMap.Items, mode, s.ConfigMap.Optional)
