@@ -96,7 +96,7 @@ func TestWithoutPolicies(t *testing.T) {
 // TestReproducible builds the released binary from two copies of the sources, in folders of other names and lengths: the same bytes.
 // Its bill of materials is what Go itself reads from it.
 func TestReproducible(t *testing.T) {
-	files, err := exec.Command("git", "-C", "..", "ls-files", "-z", "*.go", "*.mod", "*.sum", "*.tmpl", "*.yaml", "*.json", "*.sh", "*.html", "*.css", "*.js", "*.svg", "*.sql").Output()
+	files, err := exec.Command("git", "-C", "..", "ls-files", "-z").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
