@@ -81,7 +81,7 @@ test-engine: build envoy vllm dynamo ## The real vLLM behind the real Envoy: abo
 	@go vet -tags engine ./test/engine
 	@go test -tags engine -count=1 -v -timeout 60m ./test/engine
 
-test-monitoring: build redis envoy ## Dashboards, alerts and runbooks, against a real Prometheus that scrapes a real spoke: a minute.
+test-monitoring: build redis kafka envoy ## Dashboards, alerts and runbooks, against a real Prometheus that scrapes a real spoke: a minute.
 	@test/setup/prometheus.sh
 	$(call say,dashboards and alerts against the real Prometheus)
 	@go vet -tags monitoring ./test/monitoring

@@ -21,10 +21,11 @@ import (
 // patience is for what takes seconds on a free machine.
 const patience = 90 * time.Second
 
-// rig is a spoke on this machine with its hub, Redis and ledger, and a Prometheus that scrapes it all.
+// rig is a spoke on this machine with its hub, Redis, Kafka and ledger, and a Prometheus that scrapes it all.
 type rig struct {
 	binary, dir string
 	url, key    string
+	kafka       string
 	envFile     []string // what commands find the hub by
 	prometheus  string   // its address
 	client      *http.Client
@@ -95,8 +96,9 @@ func newRig(t *testing.T) *rig {
 	redis, listen, ops := free(t), free(t), free(t)
 	_, port, _ := net.SplitHostPort(redis)
 	start(t, r.dir, "redis", "redis-server", "--port", port, "--save", "", "--bind", "127.0.0.1")
+	r.kafka = newBroker(t, r.dir)
 	start(t, r.dir, "up", r.binary, "up", "-dir", r.dir, "-listen", listen, "-admin", free(t), "-ops", ops, "-hub-listen", free(t),
-		"-envoy", filepath.Join(root, ".tools", "envoy", "envoy"), "-redis", "redis://"+redis)
+		"-envoy", filepath.Join(root, ".tools", "envoy", "envoy"), "-redis", "redis://"+redis, "-kafka", r.kafka)
 	eventually(t, func() error {
 		said, _ := os.ReadFile(filepath.Join(r.dir, "up.log"))
 		if !strings.Contains(string(said), "The door is open") {
@@ -116,7 +118,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r.url = "http://" + listen
 	r.command(t, 0, "limit", "set", "key/demo-key", "-requests-per-second", "5", "-burst", "5", "-tokens-per-minute", "1000000")
-	start(t, r.dir, "ledger", r.binary, "usage", "ledger", "-spools", r.dir, "-db", filepath.Join(r.dir, "ledger.db"), "-listen", r.reserve(t, "ledger"))
+	start(t, r.dir, "ledger", r.binary, "usage", "ledger", "-kafka", r.kafka, "-db", filepath.Join(r.dir, "ledger.db"), "-listen", r.reserve(t, "ledger"))
 	return r
 }
 
