@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/spokegate/spokegate/enginemetrics"
 )
 
@@ -39,13 +41,18 @@ func get(ctx context.Context, address, path string) (answer, error) {
 // send makes one request on a connection of its own. A URL's scheme in address is followed; without one it is plain HTTP. Whose
 // certificate it is, other checks look at.
 func send(ctx context.Context, address, method, path string, header http.Header, body io.Reader) (answer, error) {
+	return sendTo(ctx, &tls.Config{InsecureSkipVerify: true}, address, method, path, header, body)
+}
+
+// sendTo is send, to who has the right certificate.
+func sendTo(ctx context.Context, who *tls.Config, address, method, path string, header http.Header, body io.Reader) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	scheme, at := "http", address
 	if s, rest, ok := strings.Cut(address, "://"); ok {
 		scheme, at = s, strings.TrimSuffix(rest, "/")
 	}
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: who,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, at) }}
 	defer transport.CloseIdleConnections()
 	host := at
@@ -147,6 +154,19 @@ func labelled(s enginemetrics.Sample, name string) string {
 		}
 	}
 	return ""
+}
+
+// together calls f for each, several at once: one that does not answer must not use up the time of all.
+func together[T any](list []T, f func(T)) {
+	var all errgroup.Group
+	all.SetLimit(32)
+	for _, x := range list {
+		all.Go(func() error {
+			f(x)
+			return nil
+		})
+	}
+	_ = all.Wait()
 }
 
 // host is that of an address; empty: a Unix socket.

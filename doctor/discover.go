@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,6 +129,19 @@ func (e *exam) ask(ctx context.Context, addresses []string) {
 		waiting.Go(func() { p.introduce(ctx) })
 	}
 	waiting.Wait()
+	var each []*process // one that has two addresses is one
+	for _, p := range e.processes {
+		if p.err != nil || !slices.ContainsFunc(each, p.same) {
+			each = append(each, p)
+		}
+	}
+	e.processes = each
+}
+
+// same says that another is this process, by all that it says of itself.
+func (p *process) same(other *process) bool {
+	a, b := p.about, other.about
+	return other.err == nil && a.Role == b.Role && a.Spoke == b.Spoke && a.Name == b.Name && a.Folder == b.Folder && maps.Equal(a.Flags, b.Flags)
 }
 
 // introduce asks a process who it is.

@@ -65,7 +65,7 @@ var checks = []check{
 	{"ports", checkPorts}, {"ready", checkReady}, {"side doors", checkSideDoors}, {"certificates", checkCertificates},
 	{"clocks", checkClocks}, {"gateways", checkGateways}, {"counters of gateways", checkStats}, {"fleet", checkFleets},
 	{"shims", checkShims}, {"engines", checkEngines}, {"redis", checkRedis}, {"kafka", checkKafka}, {"policy", checkPolicies},
-	{"files", checkFiles}, {"versions", checkVersions}, {"request", checkRequest}, {"kubernetes", checkKube},
+	{"files", checkFiles}, {"counters", checkCounters}, {"versions", checkVersions}, {"request", checkRequest}, {"kubernetes", checkKube},
 }
 
 // Examine discovers what t leaves open, and makes all checks.

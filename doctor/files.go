@@ -21,7 +21,7 @@ var secretFlags = []string{"join-token-file", "seed-file", "hub-token-file", "pu
 	"tls-key", "fleet-key", "hub-key", "kafka-key", "key"}
 
 // checkFiles looks at what roles keep on this machine.
-func checkFiles(ctx context.Context, e *exam) {
+func checkFiles(_ context.Context, e *exam) {
 	var folders, secrets []string
 	if dir, err := filepath.Abs(e.Dir); err == nil && e.Dir != "" {
 		folders = append(folders, dir)
@@ -34,7 +34,6 @@ func checkFiles(ctx context.Context, e *exam) {
 		for _, name := range secretFlags {
 			secrets = append(secrets, p.path(name))
 		}
-		e.openFiles(ctx, p)
 	}
 	for _, d := range unique(folders) {
 		e.judgeFolder(d)
@@ -91,16 +90,6 @@ func (e *exam) judgeSecret(path string) {
 	}
 	mode := st.Mode().Perm()
 	e.say("secret-open", path, mode&0o007 != 0, "its mode is %04o", mode)
-}
-
-// openFiles asks a process how many files it may have.
-func (e *exam) openFiles(ctx context.Context, p *process) {
-	page, err := metrics(ctx, p.ops, "/metrics", "process_max_fds", "process_open_fds")
-	if err != nil || len(page["process_max_fds"]) == 0 {
-		return
-	}
-	most, open := sum(page, "process_max_fds"), sum(page, "process_open_fds")
-	e.say("files-few", p.where(), most < fewFiles || open > 0.8*most, "%.0f of %.0f files are open", open, most)
 }
 
 // envoysFiles finds Envoy's process by the configuration that it was started with.

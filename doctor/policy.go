@@ -21,12 +21,16 @@ var otherKinds = []Kind{
 	{"policy-from-disk", "policy", Warning, "the door serves what it had before its start: its source has not been heard since", "is the file of -policy, or the hub, still there?"},
 	{"policy-silent", "policy", Warning, "changes, and keys that are revoked, do not arrive", "is the hub up, and -hub right? The hub's log and the door's say why not"},
 	{"policies-differ", "policy", Warning, "what one door admits another refuses; for longer than a few seconds that is no roll-out", "the same file at all doors, or a hub: `spokegate spoke status`"},
+	{"hub-doors", "policy", Warning, "these doors go on with what they had", "`spokegate spoke status` has the reason of each; one that is gone for good is deleted with its spoke"},
 	{"policy-unlimited", "policy", Note, "one caller can take all of a model's workers", "limits of the platform, the model or the teams (docs/limits.md)"},
 
 	{"folder-open", "files", Fault, "others on this machine can put files in place of sockets, keys and records", "chmod 700, owned by the user of the process"},
 	{"secret-open", "files", Fault, "others on this machine read it, and can join workers, call the hub or be this door", "chmod 600, owned by the user of the process; and make it anew, for it may be known"},
 	{"disk-low", "files", Warning, "a journal may take 1 GiB, and what does not fit is lost", "more room for the folder's disk"},
 	{"disk-full", "files", Fault, "usage records are lost from now on", "more room for the folder's disk, at once"},
+	{"usage-lost", "files", Fault, "records of usage could not be kept: what was used is not billed", "the disk was full, or failed: the log says which; `spokegate usage reconcile` names what is missing"},
+	{"spool-full", "files", Warning, "its journal nears its bound of 1 GiB, and beyond it records are lost", "bring Kafka back (its findings say why nothing is shipped), or export and archive journals"},
+	{"limits-alone", "stores", Warning, "Redis did not answer: this door counts its share of the limits by itself", "look at Redis; where it is well, a longer -redis-timeout"},
 	{"files-few", "files", Warning, "each running request takes some; beyond them requests fail", "LimitNOFILE=65536 in its unit, or ulimit -n"},
 
 	{"request-failed", "request", Fault, "a real request did not come through", "the status and the code beside it say who refused it; the door's log has its x-request-id"},

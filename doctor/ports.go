@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -40,15 +41,19 @@ func checkPorts(ctx context.Context, e *exam) {
 		e.reach(ctx, "join-closed", d, d.flag("fleet-listen"))
 		e.reach(ctx, "hub-closed", d, d.flag("hub"))
 	}
+	for _, h := range e.of("hub") {
+		e.reach(ctx, "hub-closed", h, h.flag("push-listen"))
+		e.reach(ctx, "hub-closed", h, h.flag("listen"))
+	}
 	for _, d := range e.of("door", "epp") {
 		if d.fleet == nil {
 			continue
 		}
-		for _, w := range d.fleet.Workers {
+		together(d.fleet.Workers, func(w workerLine) {
 			where := &process{about: About{Role: "worker", Name: w.Name, Spoke: d.about.Spoke}, here: d.here}
 			e.reach(ctx, "worker-closed", where, w.Address)
 			e.reach(ctx, "blocks-closed", where, w.Blocks)
-		}
+		})
 	}
 }
 
@@ -155,25 +160,41 @@ func checkReady(_ context.Context, e *exam) {
 		if fails == 0 {
 			e.say("not-ready", p.where(), false, "it is ready")
 		}
+		if p.is("hub") {
+			e.hubsDoors(p)
+		}
 	}
+}
+
+// hubsDoors repeats what a hub says of doors that do not hold what it has.
+func (e *exam) hubsDoors(h *process) {
+	var behind []string
+	for _, line := range h.ready {
+		if what, noted := strings.CutPrefix(line, "note door "); noted {
+			behind = append(behind, what)
+		}
+	}
+	e.say("hub-doors", h.where(), len(behind) > 0, "doors that do not hold its latest revision: %d%s", len(behind), listed(behind))
 }
 
 // checkSideDoors asks shims and engines without a context of a door.
 func checkSideDoors(ctx context.Context, e *exam) {
-	asked := map[string]bool{}
+	var shims []workerLine
 	for _, d := range e.of("door", "epp") {
 		if d.fleet == nil {
 			continue
 		}
 		for _, w := range d.fleet.Workers {
-			if w.Version == "" || asked[w.Address] || onLoopback(w.Address) && !d.here { // of one without a shim nothing is promised
-				continue
+			known := slices.ContainsFunc(shims, func(x workerLine) bool { return x.Address == w.Address })
+			if w.Version != "" && !known && (d.here || !onLoopback(w.Address)) { // of one without a shim nothing is promised
+				shims = append(shims, w)
 			}
-			asked[w.Address] = true
-			e.knockShim(ctx, w.Name, w.Address)
-			e.knockBeside(ctx, w.Name, w.Address)
 		}
 	}
+	together(shims, func(w workerLine) {
+		e.knockShim(ctx, w.Name, w.Address)
+		e.knockBeside(ctx, w.Name, w.Address)
+	})
 	for _, at := range e.Engines {
 		e.knockEngine(ctx, "engine "+Public(at), at)
 	}

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +25,7 @@ func checkRequest(ctx context.Context, e *exam) {
 		if onLoopback(at) && !d.here {
 			continue
 		}
-		id, err := e.request(ctx, at)
+		id, err := e.request(ctx, d, at)
 		e.say("request-failed", d.where(), err != nil, "%s: %s", at, orNil(err, "one token was answered"))
 		if err == nil {
 			said, err := metered(ctx, d, id)
@@ -33,12 +35,17 @@ func checkRequest(ctx context.Context, e *exam) {
 }
 
 // request asks for one token, and gives the admission's id.
-func (e *exam) request(ctx context.Context, at string) (string, error) {
+func (e *exam) request(ctx context.Context, d *process, at string) (string, error) {
+	who, err := d.trusted(at)
+	if err != nil {
+		return "", err
+	}
+
 	header := http.Header{"Authorization": {"Bearer " + e.Key}, "Content-Type": {"application/json"}}
 	model := e.Model
 	if model == "" {
 		var list struct{ Data []struct{ ID string } }
-		a, err := send(ctx, at, http.MethodGet, "/v1/models", header, nil)
+		a, err := sendTo(ctx, who, at, http.MethodGet, "/v1/models", header, nil)
 		if err != nil {
 			return "", err
 		}
@@ -51,7 +58,7 @@ func (e *exam) request(ctx context.Context, at string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	a, err := send(ctx, at, http.MethodPost, "/v1/chat/completions", header, strings.NewReader(string(body)))
+	a, err := sendTo(ctx, who, at, http.MethodPost, "/v1/chat/completions", header, strings.NewReader(string(body)))
 	if err != nil {
 		return "", err
 	}
@@ -60,6 +67,27 @@ func (e *exam) request(ctx context.Context, at string) (string, error) {
 		return "", fmt.Errorf("model %s: answered %d%s, x-request-id %s", model, a.status, code(a), id)
 	}
 	return id, nil
+}
+
+// trusted is whom the key may be sent to: on this machine who has the door's own certificate, elsewhere who is vouched for.
+func (p *process) trusted(at string) (*tls.Config, error) {
+	if p.flag("tls-cert") == "" || !p.here {
+		return &tls.Config{ServerName: host(at)}, nil
+	}
+	pair, err := tls.LoadX509KeyPair(p.path("tls-cert"), p.path("tls-key"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(pair.Leaf)
+	who := &tls.Config{RootCAs: roots, ServerName: "localhost"}
+	switch {
+	case len(pair.Leaf.DNSNames) > 0:
+		who.ServerName = strings.Replace(pair.Leaf.DNSNames[0], "*", "any", 1)
+	case len(pair.Leaf.IPAddresses) > 0:
+		who.ServerName = pair.Leaf.IPAddresses[0].String()
+	}
+	return who, nil
 }
 
 // code is that of an error body.
