@@ -14,7 +14,7 @@ import (
 )
 
 // Ports of ours, and two that nobody may reach: the engine's, and Envoy's admin page, which listen on loopback besides.
-var ourPorts = []int32{8080, 8443, 8090, 10001, 10002, 9000, 9001, 9002, 9003, 9700, 9701, 9702, 8000, 9901, 5557, 22}
+var ourPorts = []int32{8080, 8443, 8090, 10001, 10002, 9000, 9001, 9002, 9003, 9700, 9701, 9702, 8000, 9901, 5557, 5600, 22}
 
 // strangers are what else there is around a spoke or a hub.
 func strangers(own string) []place {
@@ -91,6 +91,8 @@ func may(shape, from, to string, port int32) bool {
 		return monitored && from == "prometheus"
 	case worker && port == 9000:
 		return from == "door" || from == "eg" && shape == "spoke-envoy-gateway" || from == "decode" && to == "prefill"
+	case worker && port == 5600:
+		return shape == "spoke-split" && (from == "decode" || from == "prefill")
 	case worker && port == 9002:
 		return from == "door" || from == "picker" || from == "eg" && shape == "spoke-envoy-gateway"
 	case to == "picker" && port == 9002:
