@@ -1,12 +1,14 @@
 #!/bin/sh
-# Makes sure of what the tests in a cluster need: etcd, the Kubernetes API server, Helm, and the CRDs of Gateway API and of Envoy
-# Gateway. All but etcd goes to .tools/. The API server is built from its source, once: about 10 minutes on two cores.
+# Makes sure of what the tests in a cluster need: etcd, the Kubernetes API server, Helm, and the CRDs of Gateway API, Envoy
+# Gateway, cert-manager and Prometheus' operator. All but etcd goes to .tools/. The API server is built from its source, once: about 10 minutes on two cores.
 set -eu
 cd "$(dirname "$0")/../.."
 
 HELM=v3.22.0
 GATEWAY_API=v1.6.3
 ENVOY_GATEWAY=v1.9.1
+CERT_MANAGER=v1.21.2
+PROMETHEUS_OPERATOR=v0.85.0
 
 say() { echo "==> $*"; }
 fail() { echo "kube: $*" >&2; exit 1; }
@@ -66,19 +68,22 @@ if [ "$(go version -m "$bin/helm" 2>/dev/null | awk '$1 == "mod" {print $3}')" !
 fi
 say "helm $HELM at .tools/bin/helm"
 
-# crds NAME MODULE VERSION FOLDER: copies the CRDs of a module, which go verifies by its checksum database.
+# crds NAME MODULE VERSION FILES: copies CRDs from a module, which go verifies by its checksum database.
 crds() {
-	name=$1 module=$2 version=$3 folder=$4
+	name=$1 module=$2 version=$3 files=$4
 	if [ "$(cat ".tools/crds/$name/VERSION" 2>/dev/null)" = "$version" ]; then return; fi
 	say "fetching the CRDs of $module $version"
 	go mod download "$module@$version"
 	rm -rf ".tools/crds/$name"
 	mkdir -p ".tools/crds/$name"
-	cp "$(go env GOMODCACHE)/$module@$version/$folder"/*.yaml ".tools/crds/$name/"
+	# shellcheck disable=SC2086 # a pattern
+	cp "$(go env GOMODCACHE)/$module@$version"/$files ".tools/crds/$name/"
 	chmod -R u+w ".tools/crds/$name"
 	rm -f ".tools/crds/$name/kustomization.yaml"
 	echo "$version" >".tools/crds/$name/VERSION"
 }
-crds gateway-api sigs.k8s.io/gateway-api "$GATEWAY_API" config/crd/standard
-crds envoy-gateway github.com/envoyproxy/gateway "$ENVOY_GATEWAY" charts/gateway-helm/charts/crds/crds/generated
+crds gateway-api sigs.k8s.io/gateway-api "$GATEWAY_API" 'config/crd/standard/*.yaml'
+crds envoy-gateway github.com/envoyproxy/gateway "$ENVOY_GATEWAY" 'charts/gateway-helm/charts/crds/crds/generated/*.yaml'
+crds cert-manager github.com/cert-manager/cert-manager "$CERT_MANAGER" 'deploy/crds/*.yaml'
+crds prometheus-operator github.com/prometheus-operator/prometheus-operator "$PROMETHEUS_OPERATOR" 'example/prometheus-operator-crd/*_podmonitors.yaml'
 say "CRDs in .tools/crds"

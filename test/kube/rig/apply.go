@@ -115,13 +115,13 @@ func (c *Cluster) Resource(kind schema.GroupVersionKind, namespaces ...string) (
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// applyCRDs applies those of Gateway API, Envoy Gateway and deploy/crds, and returns when all are served.
+// applyCRDs applies those that test/setup/kube.sh has fetched and our own, and returns when all are served.
 func (c *Cluster) applyCRDs() error {
 	ctx := context.Background()
 	var names []string
-	for _, folder := range []string{".tools/crds/gateway-api", ".tools/crds/envoy-gateway", "deploy/crds"} {
+	for _, folder := range []string{".tools/crds/*", "deploy/crds"} {
 		files, _ := filepath.Glob(filepath.Join(c.root, folder, "*.yaml"))
-		if len(files) == 0 && folder != "deploy/crds" {
+		if len(files) == 0 {
 			return fmt.Errorf("there are no CRDs in %s: run test/setup/kube.sh first", folder)
 		}
 		for _, f := range files {

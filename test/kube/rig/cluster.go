@@ -46,8 +46,8 @@ type Cluster struct {
 	namespaces int
 }
 
-// Start starts etcd and the API server on loopback ports, and applies the CRDs of Gateway API, of Envoy Gateway, and
-// InferencePool from deploy/crds. It returns when all of them are served. The caller stops it.
+// Start starts etcd and the API server on loopback ports, and applies the CRDs of Gateway API, Envoy Gateway,
+// cert-manager and Prometheus' operator, and InferencePool from deploy/crds. It returns when all of them are served. The caller stops it.
 func Start() (*Cluster, error) {
 	c := &Cluster{}
 	if err := c.start(); err != nil {

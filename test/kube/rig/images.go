@@ -19,10 +19,15 @@ type image struct {
 // libraries of this machine, which the images' programs are linked with.
 var libraries = []string{"/lib", "/lib64", "/usr/lib", "/usr/lib64"}
 
+// Binary is the one that is tested.
+func (n *Node) Binary() string {
+	return cmp.Or(os.Getenv("SPOKEGATE_BINARY"), filepath.Join(n.c.root, "bin", "spokegate"))
+}
+
 // findImages finds what deploy/Containerfile puts into its images: the binary that `make build` built (or SPOKEGATE_BINARY names),
 // and Envoy. Of a distribution there is nothing else: no shell.
 func (n *Node) findImages() error {
-	program := cmp.Or(os.Getenv("SPOKEGATE_BINARY"), filepath.Join(n.c.root, "bin", "spokegate"))
+	program := n.Binary()
 	envoy := cmp.Or(os.Getenv("SPOKEGATE_ENVOY"), filepath.Join(n.c.root, ".tools", "envoy", "envoy"))
 	for _, file := range []string{program, envoy} {
 		if _, err := os.Stat(file); err != nil {

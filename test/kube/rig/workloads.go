@@ -13,6 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
+// TryPods has the API server's admission judge a pod of each Deployment and StatefulSet of the namespace; none is made.
+func (n *Node) TryPods(t testing.TB, namespace string) {
+	t.Helper()
+	if err := n.createPods(t.Context(), namespace, metav1.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // CreatePods does what the controllers of Deployments and StatefulSets and the scheduler would: each of the namespace gets the pods
 // that it lacks. It is not done again until it is called again.
 func (n *Node) CreatePods(t testing.TB, namespace string) {
@@ -22,7 +30,8 @@ func (n *Node) CreatePods(t testing.TB, namespace string) {
 	}
 }
 
-func (n *Node) createPods(ctx context.Context, namespace string) error {
+func (n *Node) createPods(ctx context.Context, namespace string, dryRun ...string) error {
+	options := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict, DryRun: dryRun}
 	apps := n.c.Client.AppsV1()
 	deployments, err := apps.Deployments(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -37,19 +46,19 @@ func (n *Node) createPods(ctx context.Context, namespace string) error {
 		return err
 	}
 	for i := range deployments.Items {
-		if err := n.fillDeployment(ctx, &deployments.Items[i], there.Items); err != nil {
+		if err := n.fillDeployment(ctx, &deployments.Items[i], there.Items, options); err != nil {
 			return err
 		}
 	}
 	for i := range sets.Items {
-		if err := n.fillSet(ctx, &sets.Items[i]); err != nil {
+		if err := n.fillSet(ctx, &sets.Items[i], options); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (n *Node) fillDeployment(ctx context.Context, d *appsv1.Deployment, pods []corev1.Pod) error {
+func (n *Node) fillDeployment(ctx context.Context, d *appsv1.Deployment, pods []corev1.Pod, options metav1.CreateOptions) error {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil {
 		return err
@@ -64,14 +73,14 @@ func (n *Node) fillDeployment(ctx context.Context, d *appsv1.Deployment, pods []
 	for ; have < *d.Spec.Replicas; have++ {
 		p := podOf(&d.Spec.Template, owner)
 		p.GenerateName = d.Name + "-"
-		if _, err := n.c.Client.CoreV1().Pods(d.Namespace).Create(ctx, p, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+		if _, err := n.c.Client.CoreV1().Pods(d.Namespace).Create(ctx, p, options); err != nil {
 			return fmt.Errorf("deployment %s: %w", d.Name, err)
 		}
 	}
 	return nil
 }
 
-func (n *Node) fillSet(ctx context.Context, s *appsv1.StatefulSet) error {
+func (n *Node) fillSet(ctx context.Context, s *appsv1.StatefulSet, options metav1.CreateOptions) error {
 	owner := *metav1.NewControllerRef(s, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
 	for i := range *s.Spec.Replicas {
 		p := podOf(&s.Spec.Template, owner)
@@ -82,7 +91,7 @@ func (n *Node) fillSet(ctx context.Context, s *appsv1.StatefulSet) error {
 		for _, claim := range s.Spec.VolumeClaimTemplates {
 			c := claim.DeepCopy()
 			c.Name = claim.Name + "-" + p.Name
-			_, err := n.c.Client.CoreV1().PersistentVolumeClaims(s.Namespace).Create(ctx, c, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+			_, err := n.c.Client.CoreV1().PersistentVolumeClaims(s.Namespace).Create(ctx, c, options)
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				return fmt.Errorf("claim %s: %w", c.Name, err)
 			}
@@ -90,7 +99,7 @@ func (n *Node) fillSet(ctx context.Context, s *appsv1.StatefulSet) error {
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name},
 			}})
 		}
-		_, err := n.c.Client.CoreV1().Pods(s.Namespace).Create(ctx, p, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		_, err := n.c.Client.CoreV1().Pods(s.Namespace).Create(ctx, p, options)
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("stateful set %s: %w", s.Name, err)
 		}
