@@ -25,7 +25,8 @@ func (g Gateway) toDoor(pinged bool) Object {
 	}
 	http2 := Object{"initialStreamWindowSize": doorStreamWindow, "initialConnectionWindowSize": doorWindow}
 	if pinged {
-		http2["connectionKeepalive"] = Object{"interval": gatewayTime(g.Door.Keepalive), "timeout": gatewayTime(pingPatience * g.Door.Keepalive)}
+		// Envoy Gateway takes no timeout that is as long as the interval: the patience is ours, and pings are rarer.
+		http2["connectionKeepalive"] = Object{"interval": gatewayTime((pingPatience + 1) * g.Door.Keepalive), "timeout": gatewayTime(pingPatience * g.Door.Keepalive)}
 	}
 	settings["http2"] = http2
 	return Object{
