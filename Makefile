@@ -10,7 +10,7 @@ say = @echo "==> $(1)"
 
 export GOFLAGS := -buildvcs=false
 
-.PHONY: yaml image sbom run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine test-monitoring fuzz generate bench bench-route load soak clean
+.PHONY: yaml image sbom run test build envoy redis kafka postgres vllm dynamo lint unit race e2e test-engine test-kube test-monitoring fuzz generate bench bench-route load soak clean
 
 run: build envoy ## A hub, a door, Envoy and three simulated workers; Ctrl-C stops them. ARGS="…" are passed on.
 	@exec $(BINARY) up $(ARGS)
@@ -80,6 +80,15 @@ test-engine: build envoy vllm dynamo ## The real vLLM behind the real Envoy: abo
 	$(call say,the real vLLM (three starts of a minute or two, two of them at once))
 	@go vet -tags engine ./test/engine
 	@go test -tags engine -count=1 -v -timeout 60m ./test/engine
+
+test-kube: build redis kafka envoy ## Charts, pools, roles and Envoy Gateway, against the real API server: some ten minutes, and fifteen more to build it, once.
+	@test/setup/kube.sh
+	@test/setup/envoy-gateway.sh
+	$(call say,pods and charts against the real API server)
+	@go vet -tags kube ./deploy ./test ./test/kube/...
+	@go test -tags kube -count=1 -p 1 -timeout 30m ./deploy ./test/kube/...
+	$(call say,behind the real Envoy Gateway)
+	@go test -tags kube -count=1 -timeout 30m -run EnvoyGateway ./test
 
 test-monitoring: build redis kafka envoy ## Dashboards, alerts and runbooks, against a real Prometheus that scrapes a real spoke: a minute.
 	@test/setup/prometheus.sh
