@@ -73,11 +73,11 @@ func certifiedDoor(t *testing.T, f mtls.Files) (target string, server *join.Serv
 }
 
 // runDoor keeps the worker w1 joined until the test ends.
-func runDoor(t *testing.T, target string, secure credentials.TransportCredentials) (*door, *told) {
+func runDoor(t *testing.T, target, host string, secure credentials.TransportCredentials) (*door, *told) {
 	t.Helper()
 	log := &told{}
-	d := &door{target: target, secure: secure, states: newStates(), keys: newKeys(identity.NewVerifier("large"), time.Minute),
-		joined: &doorNames{}, seeds: newSeeds(log.logger()), log: log.logger(), unreached: 200 * time.Millisecond,
+	d := &door{target: target, host: host, secure: secure, states: newStates(), keys: newKeys(identity.NewVerifier("large"), time.Minute),
+		doors: &doors{}, seeds: newSeeds(log.logger()), log: log.logger(), unreached: 200 * time.Millisecond,
 		hello: func(Description) *workerv1.Hello {
 			return &workerv1.Hello{Worker: "w1", Endpoint: "large", Address: "10.0.0.1:8000", Engine: "sim", Version: "v1.2.3"}
 		}}
@@ -117,7 +117,7 @@ func TestAWorkerJoinsByItsCertificate(t *testing.T) {
 		"not encrypted": {nil, "no connection", "handshake failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, log := runDoor(t, target, c.secure)
+			_, log := runDoor(t, target, "", c.secure)
 			eventually(t, "the worker says "+c.workerSay, func() bool { return log.has(c.workerSay) })
 			eventually(t, "the door says "+c.doorSay, func() bool { return doorSays.has(c.doorSay) })
 			if n := len(server.Fleet.View().Workers); n != 0 {
@@ -125,12 +125,18 @@ func TestAWorkerJoinsByItsCertificate(t *testing.T) {
 			}
 		})
 	}
-	for _, names := range [][]string{{"w1"}, {"spiffe://here/worker/w1"}} {
-		t.Run(names[0], func(t *testing.T) {
-			d, _ := runDoor(t, target, dial(ours.Issue(t, names...), "door.test"))
-			eventually(t, "joined", func() bool { return slices.Equal(d.joined.names(), []string{"door-1"}) })
+	for _, c := range []struct{ worker, host, door string }{
+		{"w1", "", "door.test"}, {"spiffe://here/worker/w1", "", "door.test"},
+		{"w1", "door.test", ""}, {"w1", "doors.test", "door.test"}, // found by that host's name
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			d, _ := runDoor(t, target, c.host, dial(ours.Issue(t, c.worker), c.door))
+			eventually(t, "joined", func() bool {
+				names, _, _ := d.doors.now()
+				return slices.Equal(names, []string{"door-1"})
+			})
 			w := server.Fleet.View().Workers[0]
-			if w.ByURI != (names[0] != "w1") || w.Version != "v1.2.3" {
+			if w.ByURI != (c.worker != "w1") || w.Version != "v1.2.3" {
 				t.Errorf("joined as %+v", w)
 			}
 			if seed, known, _ := d.seeds.current(); seed != 7 || !known {

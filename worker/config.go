@@ -39,7 +39,8 @@ type Config struct {
 	// PeerTLS is how other workers are reached, for the prefill leg; nil: they do not encrypt. A peer is known by its ip:port
 	// alone, so whom to trust is for its VerifyConnection.
 	PeerTLS *tls.Config
-	// Doors are the gRPC targets of the doors to join: host:port or unix:PATH. At least one.
+	// Doors are the doors to join: host:port, unix:PATH, or dns:HOST:PORT, which is looked up again and again, and stands for as
+	// many doors as the host has addresses. At least one.
 	Doors []string
 	// DoorCredentials are for connections to doors, Unix sockets apart, which are never encrypted; nil: nor are the others.
 	DoorCredentials credentials.TransportCredentials
@@ -67,7 +68,10 @@ type Config struct {
 	BodyTimeout time.Duration
 	// PrefillTimeout is how long a prefiller may take, before this worker's own engine reads the prompt. 0: 30 s.
 	PrefillTimeout time.Duration
-	// DrainTimeout is how long requests in flight may go on after the end is asked for. 0: 30 s.
+	// DrainDelay is how long after the end is asked for requests are still taken: doors are told at once, and may have sent some
+	// before they heard. 0: none is.
+	DrainDelay time.Duration
+	// DrainTimeout is how long requests in flight may go on after that. 0: 30 s.
 	DrainTimeout time.Duration
 	// Registerer takes the metrics; nil: they are kept, and seen by nobody.
 	Registerer prometheus.Registerer
@@ -76,7 +80,10 @@ type Config struct {
 	// Log; nil: slog.Default().
 	Log *slog.Logger
 
-	keyLife time.Duration // for tests; 0: as long as a context lives
+	// For tests; zero: as long as a context lives, the machine's, and lookEvery.
+	keyLife   time.Duration
+	resolver  resolver
+	lookEvery time.Duration
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9.-]{1,64}$`)
@@ -98,12 +105,21 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Engine == nil || c.Journal == nil:
 		return c, errors.New("worker: an engine and a journal are needed")
 	}
+	for _, target := range c.Doors {
+		if _, _, err := DoorHost(target); err != nil {
+			return c, fmt.Errorf("worker: %w", err)
+		}
+	}
 	setDefault(&c.MaxBody, 64<<20)
 	setDefault(&c.BodyTimeout, time.Minute)
 	setDefault(&c.PrefillTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, 30*time.Second)
 	c.Watch.setDefaults()
 	setDefault(&c.keyLife, contextLife)
+	setDefault(&c.lookEvery, lookEvery)
+	if c.resolver == nil {
+		c.resolver = net.DefaultResolver
+	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

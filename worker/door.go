@@ -42,12 +42,13 @@ const (
 // door keeps the worker joined to one door.
 type door struct {
 	target string
+	host   string                           // that its certificate names; empty: the target's
 	token  string                           // empty: none is asked for
 	secure credentials.TransportCredentials // nil: not encrypted
 	hello  func(Description) *workerv1.Hello
 	states *states
 	keys   *keys
-	joined *doorNames
+	doors  *doors
 	seeds  *seeds
 	cut    func(admission, reason string)
 	log    *slog.Logger
@@ -74,12 +75,8 @@ func (d *door) credentials() credentials.TransportCredentials {
 
 // run joins again and again until the worker has stopped or ctx ends. stopping ends what only waits for a door.
 func (d *door) run(ctx, stopping context.Context) {
-	conn, err := grpc.NewClient(d.target,
-		grpc.WithTransportCredentials(d.credentials()), grpc.WithNoProxy(),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: rejoinFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: rejoinMost},
-			MinConnectTimeout: rejoinMost,
-		}))
+	defer d.doors.know(d.target)()
+	conn, err := d.dial()
 	if err != nil {
 		d.log.Error("door cannot be joined", "door", d.target, "error", err)
 		return
@@ -97,6 +94,7 @@ func (d *door) run(ctx, stopping context.Context) {
 		case joined:
 			wait, said = rejoinFirst, ""
 		}
+		d.doors.tried(d.target)
 		if text := status.Convert(err).Message(); text != said {
 			d.log.Warn("not joined to door", "door", d.target, "error", text)
 			said = text
@@ -109,6 +107,20 @@ func (d *door) run(ctx, stopping context.Context) {
 		}
 		wait = min(2*wait, rejoinMost)
 	}
+}
+
+func (d *door) dial() (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(d.credentials()), grpc.WithNoProxy(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: rejoinFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: rejoinMost},
+			MinConnectTimeout: rejoinMost,
+		}),
+	}
+	if d.host != "" {
+		options = append(options, grpc.WithAuthority(d.host))
+	}
+	return grpc.NewClient(d.target, options...)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -34,9 +34,14 @@ type fakeDoor struct {
 
 func newDoor(t *testing.T, name string) *fakeDoor {
 	t.Helper()
+	return newDoorAt(t, name, "127.0.0.1:0")
+}
+
+func newDoorAt(t *testing.T, name, address string) *fakeDoor {
+	t.Helper()
 	m := identity.NewMinter(name)
 	d := &fakeDoor{minter: m, beat: 50 * time.Millisecond, kick: make(chan struct{})}
-	d.start(t, "127.0.0.1:0")
+	d.start(t, address)
 	t.Cleanup(d.stop)
 	return d
 }

@@ -253,7 +253,7 @@ func TestKeysOutliveTheirStreams(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	good := Config{Name: "w", Endpoint: "e", Listen: "127.0.0.1:0", Doors: []string{"x"}, JoinToken: "t",
+	good := Config{Name: "w", Endpoint: "e", Listen: "127.0.0.1:0", Doors: []string{"x:1"}, JoinToken: "t",
 		Engine: newFakeEngine(t, "http://x"), Journal: &journal{}}
 	for name, change := range map[string]func(*Config){
 		"name": func(c *Config) { c.Name = "W_1" }, "endpoint": func(c *Config) { c.Endpoint = "" }, "door": func(c *Config) { c.Doors = nil },

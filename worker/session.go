@@ -112,7 +112,7 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 	}
 	if s.name == "" {
 		s.name = w.Door
-		s.door.joined.add(s.name)
+		s.door.doors.joined(s.door.target, s.name)
 		s.door.log.Info("joined door", "door", w.Door, "target", s.door.target)
 	}
 	s.door.keys.release(s.keys) // of the welcome before this one
@@ -128,7 +128,7 @@ func (s *session) release() {
 	s.door.keys.release(s.keys)
 	s.door.seeds.forget(s)
 	if s.name != "" {
-		s.door.joined.remove(s.name)
+		s.door.doors.left(s.door.target)
 	}
 }
 

@@ -12,6 +12,7 @@ type phase uint8
 
 const (
 	serving phase = iota
+	leaving       // doors are told that it drains; what they had sent before they heard of it is still let in
 	draining
 	stopped
 )
@@ -55,7 +56,7 @@ func (s *states) now() (standing, <-chan struct{}) {
 func (s *states) standing() standing {
 	at := standing{s.engine.State, s.engine.Reason, uint32(s.running), s.engine.Description, s.causes, s.load, s.ranks}
 	switch s.phase {
-	case draining:
+	case leaving, draining:
 		at.state, at.reason = workerv1.State_STATE_DRAINING, ""
 	case stopped:
 		at.state, at.reason = workerv1.State_STATE_STOPPED, ""
@@ -120,7 +121,7 @@ func (s *states) enter() (leave func(), at standing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at = s.standing()
-	if at.state != workerv1.State_STATE_READY {
+	if s.phase > leaving || s.engine.State != workerv1.State_STATE_READY {
 		return nil, at
 	}
 	s.running++
@@ -133,6 +134,14 @@ func (s *states) leave() {
 	defer s.mu.Unlock()
 	s.running--
 	s.checkIdle()
+}
+
+// leaveDoors has doors send nobody any more.
+func (s *states) leaveDoors() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase = leaving
+	s.announce()
 }
 
 // drain lets nobody in any more. The channel is closed when the last request has left.

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
@@ -18,44 +17,86 @@ type Status struct {
 	Load     *workerv1.Load // of the engine; nil: it says nothing
 	Engine   string         // its kind
 	Epoch    string         // of the engine's present run
-	Doors    []string
+	Doors    []string       // that it is joined to, by name
+	Away     []string       // targets of those that it is not joined to
+	// Settled: it has been joined to every door that it could reach at its start.
+	Settled bool
 }
 
-// Status is how it stands now. Doors are those that it is joined to, by name.
+// Status is how it stands now.
 func (w *Worker) Status() Status {
 	at, _ := w.states.now()
+	names, away, settled := w.doors.now()
 	return Status{
 		State:  nameOf(at.state),
-		Reason: at.reason, Running: at.running, Degraded: at.causes, Load: at.load, Engine: w.cfg.Engine.Kind(), Epoch: at.hello.Epoch, Doors: w.joined.names(),
+		Reason: at.reason, Running: at.running, Degraded: at.causes, Load: at.load, Engine: w.cfg.Engine.Kind(), Epoch: at.hello.Epoch, Doors: names, Away: away, Settled: settled,
 	}
 }
 
-// doorNames are the doors of which a stream lives.
-type doorNames struct {
+// doors are those that a worker is to join.
+type doors struct {
 	mu      sync.Mutex
-	streams map[string]int // by door
+	known   map[string]*knownDoor // by target
+	settled bool
 }
 
-func (j *doorNames) add(door string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.streams == nil {
-		j.streams = map[string]int{}
+type knownDoor struct {
+	name  string // of the door, while a stream lives
+	tried bool   // and it was not reached, or refused
+}
+
+// know adds a door until forget is called.
+func (d *doors) know(target string) (forget func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.known == nil {
+		d.known = map[string]*knownDoor{}
 	}
-	j.streams[door]++
-}
-
-func (j *doorNames) remove(door string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.streams[door]--; j.streams[door] == 0 {
-		delete(j.streams, door)
+	d.known[target] = &knownDoor{}
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.known, target)
 	}
 }
 
-// names of the doors, sorted.
-func (j *doorNames) names() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Sorted(maps.Keys(j.streams))
+func (d *doors) joined(target, name string) { d.change(target, func(k *knownDoor) { k.name = name }) }
+func (d *doors) left(target string)         { d.change(target, func(k *knownDoor) { k.name = "" }) }
+func (d *doors) tried(target string)        { d.change(target, func(k *knownDoor) { k.tried = true }) }
+
+func (d *doors) change(target string, f func(*knownDoor)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if k := d.known[target]; k != nil {
+		f(k)
+		d.settle()
+	}
+}
+
+// settle notes when the worker is joined to every door that can be reached. Later ones do not make it less ready.
+func (d *doors) settle() {
+	any := false
+	for _, k := range d.known {
+		if k.name == "" && !k.tried {
+			return
+		}
+		any = any || k.name != ""
+	}
+	d.settled = d.settled || any
+}
+
+// now are the names of the doors that are joined, and the targets of those that are not, both sorted.
+func (d *doors) now() (names, away []string, settled bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for target, k := range d.known {
+		if k.name == "" {
+			away = append(away, target)
+		} else {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(away)
+	return slices.Compact(names), away, d.settled
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ type Worker struct {
 	decoder   *openai.Decoder
 	verifier  *identity.Verifier
 	keys      *keys
-	joined    doorNames
+	doors     doors
 	seeds     *seeds
 	states    *states
 	monitor   *monitor // nil: the engine's own word is believed
@@ -76,7 +77,7 @@ func New(cfg Config) (*Worker, error) {
 // Addr is what the doors are told, ip:port.
 func (w *Worker) Addr() string { return w.address }
 
-// Run serves until ctx ends, then drains: no new requests, those in flight go on up to DrainTimeout, then the engine is
+// Run serves until ctx ends, then drains: no new requests after DrainDelay, those in flight go on up to DrainTimeout, then the engine is
 // stopped and the doors are told. It returns early only if it cannot serve.
 func (w *Worker) Run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
@@ -95,8 +96,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	engines.Go(func() { w.cfg.Engine.Run(engine, w.log, w.tell) })
 	for _, target := range w.cfg.Doors {
-		d := w.door(target)
-		doors.Go(func() { d.run(life, stopping) })
+		doors.Go(func() { w.join(life, stopping, target) })
 	}
 	var failed error
 	select {
@@ -125,8 +125,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	return failed
 }
 
-// drain waits for the requests in flight, and cuts those that take too long.
+// drain has doors send nobody any more, waits for the requests in flight, and cuts those that take too long.
 func (w *Worker) drain() {
+	w.states.leaveDoors()
+	within(nil, w.cfg.DrainDelay)
 	idle := w.states.drain()
 	w.log.Info("draining", "running", w.states.count(), "at_most", w.cfg.DrainTimeout)
 	if within(idle, w.cfg.DrainTimeout) {
@@ -175,9 +177,23 @@ func (w *Worker) cut(admission, reason string) {
 	}
 }
 
-func (w *Worker) door(target string) *door {
-	return &door{target: target, token: w.cfg.JoinToken, secure: w.cfg.DoorCredentials, states: w.states, keys: w.keys,
-		joined: &w.joined, seeds: w.seeds, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
+// join keeps the worker joined to the door, or to the doors, that a target stands for.
+func (w *Worker) join(life, stopping context.Context, target string) {
+	host, isName, _ := DoorHost(target) // checked in New
+	if !isName {
+		w.door(target, "").run(life, stopping)
+		return
+	}
+	run := func(stopping context.Context, target string) { w.door(target, host).run(life, stopping) }
+	n := &namedDoors{host: host, port: target[strings.LastIndexByte(target, ':')+1:], resolver: w.cfg.resolver, every: w.cfg.lookEvery,
+		run: run, log: w.log, leave: map[string]context.CancelFunc{}}
+	n.follow(stopping)
+}
+
+// door is one that is known by host to its certificate; empty: by target.
+func (w *Worker) door(target, host string) *door {
+	return &door{target: target, host: strings.TrimSuffix(host, "."), token: w.cfg.JoinToken, secure: w.cfg.DoorCredentials, states: w.states, keys: w.keys,
+		doors: &w.doors, seeds: w.seeds, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
 			return &workerv1.Hello{
 				Worker: w.cfg.Name, Endpoint: w.cfg.Endpoint, Address: w.address, Engine: w.cfg.Engine.Kind(),
 				Epoch: d.Epoch, BlockSize: d.BlockSize, Blocks: d.Blocks, BlocksAddress: w.cfg.BlocksAddress, Version: w.cfg.Version,
