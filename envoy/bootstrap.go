@@ -10,6 +10,7 @@ import (
 	overloadv3 "github.com/envoyproxy/go-control-plane/envoy/config/overload/v3"
 	connectionsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/downstream_connections/v3"
 	heapv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/fixed_heap/v3"
+	injectedv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/injected_resource/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -83,10 +84,11 @@ func grpcService(cluster string, timeout time.Duration, metadata ...*corev3.Head
 const (
 	heapMonitor        = "envoy.resource_monitors.fixed_heap"
 	connectionsMonitor = "envoy.resource_monitors.global_downstream_max_connections"
+	drainMonitor       = "envoy.resource_monitors.injected_resource"
 )
 
 func (d Door) overload() *overloadv3.OverloadManager {
-	return &overloadv3.OverloadManager{
+	m := &overloadv3.OverloadManager{
 		RefreshInterval: durationpb.New(250 * time.Millisecond),
 		ResourceMonitors: []*overloadv3.ResourceMonitor{
 			{Name: heapMonitor, ConfigType: &overloadv3.ResourceMonitor_TypedConfig{
@@ -101,6 +103,29 @@ func (d Door) overload() *overloadv3.OverloadManager {
 			shed("envoy.overload_actions.stop_accepting_connections", 0.98),
 		},
 	}
+	if d.DrainFile != "" {
+		d.leaveIdle(m)
+	}
+	return m
+}
+
+// leaveIdle takes the drain for a pressure under which connections may not be idle for long: nothing else makes Envoy say
+// goodbye on a connection on which nothing is asked.
+func (d Door) leaveIdle(m *overloadv3.OverloadManager) {
+	m.ResourceMonitors = append(m.ResourceMonitors, &overloadv3.ResourceMonitor{
+		Name:       drainMonitor,
+		ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: pack(&injectedv3.InjectedResourceConfig{Filename: d.DrainFile})},
+	})
+	m.Actions = append(m.Actions, &overloadv3.OverloadAction{
+		Name: "envoy.overload_actions.reduce_timeouts",
+		Triggers: []*overloadv3.Trigger{{Name: drainMonitor, TriggerOneof: &overloadv3.Trigger_Scaled{
+			Scaled: &overloadv3.ScaledTrigger{ScalingThreshold: 0.5, SaturationThreshold: 1}}}},
+		TypedConfig: pack(&overloadv3.ScaleTimersOverloadActionConfig{
+			TimerScaleFactors: []*overloadv3.ScaleTimersOverloadActionConfig_ScaleTimer{{
+				Timer:          overloadv3.ScaleTimersOverloadActionConfig_HTTP_DOWNSTREAM_CONNECTION_IDLE,
+				OverloadAdjust: &overloadv3.ScaleTimersOverloadActionConfig_ScaleTimer_MinTimeout{MinTimeout: secs(time.Second)},
+			}}}),
+	})
 }
 
 // shed starts an action when the heap is filled to this part.

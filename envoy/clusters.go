@@ -136,13 +136,14 @@ func nobody() *clusterv3.LoadBalancingPolicy {
 	}))
 }
 
-// assignment lists the workers of an endpoint that are ready. Envoy takes hosts that are named whatever their health, so
-// the ones that may not be taken are left out; requests that run there go on.
+// assignment lists the workers of an endpoint that are ready, and those that drain: they are picked no more, and take what was
+// picked before. Envoy takes hosts that are named whatever their health, so the ones that may not be taken are left out;
+// requests that run there go on.
 func (d Door) assignment(view *fleet.View, endpoint string) *endpointv3.ClusterLoadAssignment {
 	var hosts []*endpointv3.LbEndpoint
 	byAddr := func(a, b fleet.Worker) int { return strings.Compare(a.Addr, b.Addr) }
 	for _, w := range slices.SortedFunc(slices.Values(view.Workers), byAddr) {
-		if w.Endpoint == endpoint && w.State == fleet.Ready {
+		if w.Endpoint == endpoint && (w.State == fleet.Ready || w.State == fleet.Draining) {
 			h := host(w.Addr)
 			d.named(h, w)
 			hosts = append(hosts, h)

@@ -39,6 +39,9 @@ type Door struct {
 	// TrustedHops is how many proxies stand between clients and this Envoy whose x-forwarded-for is believed: the client is who
 	// the farthest of them saw. 0: whoever connects is the client, whatever it says.
 	TrustedHops int
+	// DrainFile is the absolute path of a file with a number: at 1 Envoy leaves clients' connections once they have been idle for
+	// a second, HTTP/2 ones by GOAWAY, and at 0 as ever. It must be there, and be replaced by renaming. Empty: none.
+	DrainFile string
 	// Concurrency is Envoy's worker threads. 0: one a core.
 	Concurrency int
 	// LogLevel is Envoy's own: trace, debug, info, warning, error. Default "warning".

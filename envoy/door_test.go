@@ -78,7 +78,7 @@ func TestResourcesOfAView(t *testing.T) {
 		}
 		got[endpointName(c)] = addresses(c)
 	}
-	want := map[string][]string{"endpoint/large": {"10.0.0.2:8000", "[2001:db8::1]:8000"}, "endpoint/small": nil}
+	want := map[string][]string{"endpoint/large": {"10.0.0.2:8000", "10.0.0.3:8000", "[2001:db8::1]:8000"}, "endpoint/small": nil}
 	if len(got) != 2 || !slices.Equal(got["endpoint/large"], want["endpoint/large"]) || len(got["endpoint/small"]) != 0 {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -93,7 +93,7 @@ func TestVersionsFollowContent(t *testing.T) {
 	if b := versions(d.Resources(shuffled, []string{"small", "large"})); !equal(a, b) {
 		t.Errorf("the order of workers changes versions: %v, %v", a, b)
 	}
-	v.Workers[2].State = fleet.Ready
+	v.Workers[3].State = fleet.Ready
 	b := versions(d.Resources(v, []string{"large", "small"}))
 	for kind := range a {
 		if changed := a[kind] != b[kind]; changed != (kind == resource.EndpointType) {

@@ -184,6 +184,9 @@ func (r *rig) followsFleet(t *testing.T) {
 	r.stream(t, t.Context(), "new", func(body io.Reader) {
 		r.fleet.Update("new", fleet.Draining)
 		r.pickable("new", false)
+		r.workers["new"].answers(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served by new") })
+		r.post(t, r.list("new")).served(t, "new") // picked before the door heard
+		r.fleet.Update("new", fleet.Stopped)
 		r.eventually("taken from Envoy", func() bool { return !strings.Contains(r.admin("/clusters"), r.workers["new"].addr) })
 		r.post(t, r.list("new")).want(t, 503, "unavailable")
 		close(more)

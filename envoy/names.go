@@ -58,6 +58,11 @@ const (
 	DestinationKey = "x-gateway-destination-endpoint"
 	// ServedKey holds the last host that Envoy tried, "ip:port". After total failure it names one that did not serve.
 	ServedKey = "x-gateway-destination-endpoint-served"
+	// WatchKey, in AuthzNamespace, has the meter see an answer whatever its shim reports, which the shim cannot know. Its value is
+	// Watch. The access log tells it too.
+	WatchKey = "watch"
+	// Watch is the one value of WatchKey.
+	Watch = "yes"
 	// OwnNamespace holds the values of RefusedHeader and UsageHeader under those names, for the access log, which is written when
 	// they are gone.
 	OwnNamespace = "spokegate"
