@@ -18,6 +18,7 @@ var about = map[string]string{
 	"fleet status":  "shows the workers that have joined a running door or picker, and how they are",
 	"worker drain":  "ends a worker when what it serves is done",
 	"envoy print":   "prints the configuration that a door with these flags gives its Envoy",
+	"envoy run":     "runs the Envoy of a door with these flags, and ends it without breaking off a request",
 	"bench route":   "replays a trace over simulated workers, and compares ways to choose one",
 	"policy check":  "tells every mistake of a policy file with its line and column",
 	"policy schema": "prints the JSON schema of policy files",

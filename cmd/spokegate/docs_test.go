@@ -20,16 +20,19 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 		text = append(text, page...)
 	}
 	door, up, worker, epp := flag.NewFlagSet("door", 0), flag.NewFlagSet("up", 0), flag.NewFlagSet("worker", 0), flag.NewFlagSet("epp", 0)
+	proxy := flag.NewFlagSet("envoy run", 0)
+	new(envoyRunFlags).register(proxy)
 	new(eppFlags).register(epp)
 	new(doorFlags).register(door)
 	new(doorFlags).registerGateway(door)
 	new(upFlags).register(up)
 	new(workerFlags).register(worker)
 	for head, want := range map[string]func(name string) bool{
-		"| flag of `door` |":     func(name string) bool { return door.Lookup(name) != nil },
-		"| flag of `up` alone |": func(name string) bool { return up.Lookup(name) != nil && door.Lookup(name) == nil },
-		"| flag of `worker` |":   func(name string) bool { return worker.Lookup(name) != nil },
-		"| flag of `epp` |":      func(name string) bool { return epp.Lookup(name) != nil },
+		"| flag of `door` |":            func(name string) bool { return door.Lookup(name) != nil },
+		"| flag of `up` alone |":        func(name string) bool { return up.Lookup(name) != nil && door.Lookup(name) == nil },
+		"| flag of `envoy run` alone |": func(name string) bool { return proxy.Lookup(name) != nil && door.Lookup(name) == nil },
+		"| flag of `worker` |":          func(name string) bool { return worker.Lookup(name) != nil },
+		"| flag of `epp` |":             func(name string) bool { return epp.Lookup(name) != nil },
 	} {
 		_, table, found := strings.Cut(string(text), head)
 		if !found {
@@ -44,7 +47,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 				told = append(told, m[1])
 			}
 		}
-		for _, fs := range []*flag.FlagSet{door, up, worker, epp} {
+		for _, fs := range []*flag.FlagSet{door, up, proxy, worker, epp} {
 			fs.VisitAll(func(f *flag.Flag) {
 				if want(f.Name) && !slices.Contains(told, f.Name) {
 					t.Errorf("%s lacks -%s: %s", head, f.Name, f.Usage)

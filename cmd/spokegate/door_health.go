@@ -21,6 +21,7 @@ type health struct {
 	policy    *policy.Current
 	connected func() bool // Envoy is on the line
 	gateway   string      // whose Envoy it is; empty: the door's own
+	envoy     *envoyAdmin // its admin page; nil: it has none
 	fleet     *fleet.Fleet
 	issuers   func() []jwks.Status
 	counters  func() string
@@ -50,11 +51,7 @@ func (h health) judge(any bool) (r report) {
 	}
 	h.hubOf(&r)
 	h.issuersOf(&r)
-	if h.connected() {
-		r.say(true, "envoy: connected")
-	} else {
-		r.say(false, "envoy: not connected")
-	}
+	h.envoyOf(&r)
 	if snap != nil {
 		h.endpointsOf(&r, snap.Endpoints(), any)
 	}
@@ -81,6 +78,33 @@ func (h health) endpointsOf(r *report, endpoints []*policy.Endpoint, any bool) {
 	}
 	if any && len(endpoints) > 0 {
 		r.say(served > 0, "endpoints: %d of %d have a worker", served, len(endpoints))
+	}
+}
+
+// envoyOf tells whether Envoy takes clients. One that drains is still on the line, and says so on its admin page.
+func (h health) envoyOf(r *report) {
+	if !h.connected() {
+		r.say(false, "envoy: not connected")
+		return
+	}
+	connected := "envoy: connected"
+	if h.gateway != "" {
+		connected = "envoy: " + h.gateway + " configures it, and it connects with its first request"
+	}
+	if h.envoy == nil {
+		r.say(true, "%s", connected)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	word, err := h.envoy.readiness(ctx)
+	if err != nil {
+		r.note("envoy: its admin page does not answer, so that nobody sees whether it drains: %v", err)
+	}
+	if word == "" {
+		r.say(true, "%s", connected)
+	} else {
+		r.say(false, "envoy: %s", word)
 	}
 }
 

@@ -3,7 +3,7 @@ package main
 import "context"
 
 func runEnvoy(ctx context.Context, args []string) error {
-	sub, rest, err := pickSub("envoy", args, map[string]role{"print": printEnvoy})
+	sub, rest, err := pickSub("envoy", args, map[string]role{"print": printEnvoy, "run": runEnvoyProcess})
 	if err != nil {
 		return err
 	}

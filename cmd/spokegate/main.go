@@ -31,7 +31,7 @@ const usageText = `spokegate: the door before your GPUs
   spokegate usage         follow the usage records, export them, total them, prove that none is missing
   spokegate fleet status  the workers that have joined a door, and how they are
   spokegate bench route   replay a trace over simulated workers: what the picker is worth
-  spokegate envoy print   show Envoy's configuration
+  spokegate envoy         run starts a door's Envoy, and drains it at its end; print shows its configuration
   spokegate doctor        look at what runs, end to end: what is wrong, and how to mend it
   spokegate version       what this is
 
@@ -77,6 +77,10 @@ func run(ctx context.Context, args []string) int {
 		return int(status)
 	}
 	fmt.Fprintf(os.Stderr, "spokegate %s: %v\n", args[0], err)
+	var envoy envoyEnded
+	if errors.As(err, &envoy) {
+		return envoy.status()
+	}
 	return 1
 }
 

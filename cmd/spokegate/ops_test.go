@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -98,6 +99,8 @@ func TestDoorSaysWhy(t *testing.T) {
 		"a worker whose blocks are known": {func(h *health) {
 			h.indexes = func() []epp.Index { return []epp.Index{{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Indexed}} }
 		}, true, "note workers: of 1 of 1 it is known exactly what they hold"},
+		"an Envoy that drains": {func(h *health) { h.envoy = adminSays(t, http.StatusServiceUnavailable, "DRAINING\n") }, false, "FAIL envoy: draining"},
+		"an Envoy that serves": {func(h *health) { h.envoy = adminSays(t, http.StatusOK, "LIVE\n") }, true, "ok   envoy: connected"},
 		"a worker that diverges": {func(h *health) {
 			h.indexes = func() []epp.Index {
 				return []epp.Index{{Endpoint: endpoint, Addr: "10.0.0.1:1", State: epp.Degraded, Reason: "diverging: x"}}
@@ -130,6 +133,19 @@ func TestDoorSaysWhy(t *testing.T) {
 	}
 }
 
+// adminSays is an Envoy's admin page whose /ready says that.
+func adminSays(t *testing.T, status int, text string) *envoyAdmin {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ready" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}))
+	t.Cleanup(s.Close)
+	return newEnvoyAdmin(strings.TrimPrefix(s.URL, "http://"))
+}
+
 func issuer(st jwks.Status) func(*health) {
 	st.Name, st.Source = "corp", "https://id"
 	return func(h *health) { h.issuers = func() []jwks.Status { return []jwks.Status{st} } }
@@ -142,14 +158,15 @@ func TestWorkerSaysWhy(t *testing.T) {
 		ready  bool
 		line   string
 	}{
-		"all is well": {worker.Status{State: "ready", Engine: "sim", Running: 2, Doors: []string{"d1", "d2"}}, true, "ok   engine sim: ready, 2 requests running"},
-		"doors":       {worker.Status{State: "ready", Doors: []string{"d1", "d2"}}, true, "ok   doors: joined to d1, d2"},
-		"starting":    {worker.Status{State: "starting", Engine: "sim", Doors: []string{"d1"}}, false, "FAIL engine sim: starting, 0 requests running"},
-		"failed":      {worker.Status{State: "failed", Reason: "exit status 1", Engine: "sim", Doors: []string{"d1"}}, false, "FAIL engine sim: failed: exit status 1, 0 requests running"},
-		"draining":    {worker.Status{State: "draining", Engine: "sim", Doors: []string{"d1"}}, false, "FAIL engine sim: draining, 0 requests running"},
+		"all is well": {worker.Status{State: "ready", Engine: "sim", Running: 2, Doors: []string{"d1", "d2"}, Settled: true}, true, "ok   engine sim: ready, 2 requests running"},
+		"doors":       {worker.Status{State: "ready", Doors: []string{"d1", "d2"}, Settled: true}, true, "ok   doors: joined to d1, d2"},
+		"starting":    {worker.Status{State: "starting", Engine: "sim", Doors: []string{"d1"}, Settled: true}, false, "FAIL engine sim: starting, 0 requests running"},
+		"failed":      {worker.Status{State: "failed", Reason: "exit status 1", Engine: "sim", Doors: []string{"d1"}, Settled: true}, false, "FAIL engine sim: failed: exit status 1, 0 requests running"},
+		"draining":    {worker.Status{State: "draining", Engine: "sim", Doors: []string{"d1"}, Settled: true}, false, "FAIL engine sim: draining, 0 requests running"},
 		"no door":     {worker.Status{State: "ready"}, false, "FAIL doors: not joined to any of a:1, b:2"},
-		"one door":    {worker.Status{State: "ready", Doors: []string{"d1"}}, true, "note doors: 1 of a:1, b:2 not joined"},
-		"journal":     {worker.Status{State: "ready", Doors: []string{"d1"}}, true, "note spool: 3 records lost: disk"},
+		"one door":    {worker.Status{State: "ready", Doors: []string{"d1"}, Away: []string{"b:2"}, Settled: true}, true, "note doors: not joined to b:2"},
+		"not settled": {worker.Status{State: "ready", Doors: []string{"d1"}, Away: []string{"b:2"}}, false, "FAIL doors: joined to d1, and not yet to b:2"},
+		"journal":     {worker.Status{State: "ready", Doors: []string{"d1"}, Settled: true}, true, "note spool: 3 records lost: disk"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := workerHealth{status: func() worker.Status { return c.status }, journal: func(r *report) { r.note("spool: 3 records lost: disk") }, doors: []string{"a:1", "b:2"}}

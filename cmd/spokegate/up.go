@@ -30,7 +30,7 @@ func (u *upFlags) register(f *flag.FlagSet) {
 	f.Var(&u.attach, "attach", "`URL` of an OpenAI-compatible engine that runs already: a worker before it, instead of simulated engines; may be said again for further engines with the same models")
 	f.StringVar(&u.hubListen, "hub-listen", "127.0.0.1:9700", "`address` of the hub's admin API; there is a hub where there is no -policy")
 	f.StringVar(&u.rates, "rates", "", "rate `file` of the simulated engines")
-	f.IntVar(&u.door.envoy.Concurrency, "envoy-threads", 0, "`number` of Envoy's worker threads; 0: one a core")
+	envoyThreadsFlag(f, &u.door.envoy)
 	f.StringVar(&u.envoy, "envoy", "", "Envoy's `binary` (default: .tools/envoy/envoy, then PATH)")
 	f.DurationVar(&u.drain, "drain", 5*time.Second, "how long running requests may go on after Ctrl-C")
 }
@@ -133,7 +133,7 @@ func (s *site) workers(u upFlags) []*child {
 		endpoint := s.endpoints[i%len(s.endpoints)]
 		name := fmt.Sprintf("worker-%d", i+1)
 		args := []string{"worker", "-name", name, "-spoke", u.door.spoke, "-endpoint", endpoint, "-dir", s.dir,
-			"-doors", u.door.fleetFlags.listen, "-join-token-file", s.joinToken, "-drain", u.drain.String(),
+			"-doors", u.door.fleetFlags.listen, "-join-token-file", s.joinToken, "-drain-delay", "0s", "-drain", u.drain.String(),
 			"-body-limit", strconv.FormatInt(u.door.envoy.BodyLimit, 10), "-ops", "127.0.0.1:0",
 			"-otlp", u.door.envoy.Collector, "-log-level", u.door.logLevel.String()}
 		args = append(args, u.door.kafka.args()...)

@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/sim"
@@ -242,11 +240,7 @@ func (s *site) ensureDemo(ctx context.Context, attach []string) error {
 
 // writeRunFiles writes what the children read.
 func (s *site) writeRunFiles(u *upFlags) error {
-	boot, err := protojson.Marshal(u.door.envoy.Bootstrap())
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(s.bootstrap, boot, 0o600); err != nil {
+	if err := writeBootstrap(s.bootstrap, u.door.envoy); err != nil {
 		return err
 	}
 	if err := s.ensureToken(u.door.fleetFlags.tokenFile); err != nil {

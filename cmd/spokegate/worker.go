@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,6 +27,7 @@ type workerFlags struct {
 	tokenFile   string
 	tls         tlsFlags
 	dir         string
+	turnAway    time.Duration
 	drain       time.Duration
 	engine      engineFlags
 	kv          kvFlags
@@ -45,11 +47,12 @@ func (w *workerFlags) register(f *flag.FlagSet) {
 	f.StringVar(&w.listen, "listen", "127.0.0.1:0", "`address` where the door's Envoy reaches this worker")
 	f.StringVar(&w.advertise, "advertise", "", "`ip:port` that doors are told, where it is another than -listen")
 	f.Int64Var(&w.bodyLimit, "body-limit", 64<<20, "largest request body in `bytes`; at least the doors'")
-	f.StringVar(&w.doors, "doors", "", "comma-separated `addresses` of the doors to join: host:port, or unix:PATH")
+	f.StringVar(&w.doors, "doors", "", "comma-separated `addresses` of the doors to join: host:port, unix:PATH, or dns:HOST:PORT for every address that the host has, looked up again and again")
 	f.StringVar(&w.tokenFile, "join-token-file", "", "`file` with the token to join with; not needed where doors know this worker by its certificate")
 	w.tls.register(f)
 	f.StringVar(&w.dir, "dir", ".spokegate", "`folder` for the spool")
-	f.DurationVar(&w.drain, "drain", 30*time.Second, "how long running requests may go on after SIGTERM")
+	f.DurationVar(&w.turnAway, "drain-delay", 2*time.Second, "how long after SIGTERM requests are still taken that doors had sent before they heard of it")
+	f.DurationVar(&w.drain, "drain", 30*time.Second, "how long after that running requests may go on")
 	w.engine.register(f)
 	w.kv.register(f)
 	f.StringVar(&w.ops, "ops", "", "`address` of /metrics, /healthz and /readyz; with port 0 a free one, written into DIR/run/NAME.ops; empty: none")
@@ -72,6 +75,14 @@ func runWorker(ctx context.Context, args []string) error {
 	}
 	if flags.endpoint == "" || flags.doors == "" {
 		return errors.New("-endpoint and -doors are required")
+	}
+	if flags.turnAway < 0 || flags.drain < 0 {
+		return errors.New("-drain-delay and -drain: want no negative time")
+	}
+	for _, d := range splitNames(flags.doors) {
+		if _, _, err := worker.DoorHost(d); err != nil {
+			return fmt.Errorf("-doors: %w", err)
+		}
 	}
 	if err := flags.kafka.complete(); err != nil {
 		return err
@@ -135,7 +146,7 @@ func serveWorker(ctx context.Context, flags workerFlags, token string, log *slog
 	}
 	config := worker.Config{
 		Name: flags.name, Spoke: flags.spoke, Endpoint: flags.endpoint, Ranks: ranks, Role: flags.role, Listen: flags.listen, Advertise: flags.advertise,
-		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, BlocksAddress: announced.told(), Journal: journal.spool, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log, Version: buildVersion(),
+		Doors: splitNames(flags.doors), JoinToken: token, MaxBody: flags.bodyLimit, Engine: e, Watch: watch, BlocksAddress: announced.told(), Journal: journal.spool, DrainDelay: flags.turnAway, DrainTimeout: flags.drain, Registerer: reg, Tracer: traces.tracer, Log: log, Version: buildVersion(),
 	}
 	certificates.apply(&config)
 	w, err := worker.New(config)

@@ -31,13 +31,16 @@ func (h workerHealth) report() (r report) {
 	for _, cause := range st.Degraded {
 		r.note("degraded: %s", cause)
 	}
-	if len(st.Doors) == 0 {
+	switch away := strings.Join(st.Away, ", "); {
+	case len(st.Doors) == 0:
 		r.say(false, "doors: not joined to any of %s", strings.Join(h.doors, ", "))
-	} else {
+	case !st.Settled: // a door that it does not know yet may have nobody else
+		r.say(false, "doors: joined to %s, and not yet to %s", strings.Join(st.Doors, ", "), away)
+	default:
 		r.say(true, "doors: joined to %s", strings.Join(st.Doors, ", "))
-	}
-	if n := len(h.doors) - len(st.Doors); n > 0 && len(st.Doors) > 0 {
-		r.note("doors: %d of %s not joined", n, strings.Join(h.doors, ", "))
+		if away != "" {
+			r.note("doors: not joined to %s", away)
+		}
 	}
 	h.journal(&r)
 	return r

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,14 +85,14 @@ func (t *tlsFlags) doorNames(doors []string) (names []string, err error) {
 		return []string{t.doorName}, nil
 	}
 	for _, d := range doors {
-		if strings.HasPrefix(d, "unix:") {
+		host, _, err := worker.DoorHost(d)
+		if err != nil {
+			return nil, fmt.Errorf("-doors: %w", err)
+		}
+		if host == "" {
 			return nil, errors.New("-tls-door-name is missing: a door on a Unix socket has no host, and its Envoy must show a certificate")
 		}
-		host, _, err := net.SplitHostPort(d)
-		if err != nil {
-			return nil, fmt.Errorf("-doors %s: want host:port or unix:PATH", d)
-		}
-		names = append(names, host)
+		names = append(names, strings.TrimSuffix(host, "."))
 	}
 	return names, nil
 }
