@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,6 +88,22 @@ func TestLive(t *testing.T) {
 	t.Run("queries", func(t *testing.T) { r.checkQueries(t) })
 	t.Run("rules", func(t *testing.T) { r.checkRules(t) })
 	t.Run("runbooks", func(t *testing.T) { r.checkCommands(t) })
+	t.Run("faults", func(t *testing.T) { r.checkFaults(t) })
+}
+
+// checkFaults wants what goes wrong here seen by the alert that is for it: pending, for it must last before it fires.
+func (r *rig) checkFaults(t *testing.T) {
+	_, port, _ := net.SplitHostPort(r.redis)
+	if out, err := exec.Command("redis-cli", "-p", port, "shutdown", "nosave").CombinedOutput(); err != nil {
+		t.Fatalf("redis-cli: %v\n%s", err, out)
+	}
+	eventually(t, func() error {
+		got, err := r.query(`ALERTS{alertname="SpokegateLimitsFallback", door="door-1", spoke="local", severity="warning"}`)
+		if err != nil || len(got) != 1 {
+			return fmt.Errorf("Redis is away, and the alert on it is %v, %v", got, err)
+		}
+		return nil
+	})
 }
 
 // checkQueries asks all at once again and again until each has data: a rate wants two scrapes and traffic between them.

@@ -25,6 +25,7 @@ const patience = 90 * time.Second
 type rig struct {
 	binary, dir string
 	url, key    string
+	redis       string
 	kafka       string
 	envFile     []string // what commands find the hub by
 	prometheus  string   // its address
@@ -93,12 +94,13 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(r.dir) })
-	redis, listen, ops := free(t), free(t), free(t)
-	_, port, _ := net.SplitHostPort(redis)
+	listen, ops := free(t), free(t)
+	r.redis = free(t)
+	_, port, _ := net.SplitHostPort(r.redis)
 	start(t, r.dir, "redis", "redis-server", "--port", port, "--save", "", "--bind", "127.0.0.1")
 	r.kafka = newBroker(t, r.dir)
 	start(t, r.dir, "up", r.binary, "up", "-dir", r.dir, "-listen", listen, "-admin", free(t), "-ops", ops, "-hub-listen", free(t),
-		"-envoy", filepath.Join(root, ".tools", "envoy", "envoy"), "-redis", "redis://"+redis, "-kafka", r.kafka)
+		"-envoy", filepath.Join(root, ".tools", "envoy", "envoy"), "-redis", "redis://"+r.redis, "-kafka", r.kafka)
 	eventually(t, func() error {
 		said, _ := os.ReadFile(filepath.Join(r.dir, "up.log"))
 		if !strings.Contains(string(said), "The door is open") {
