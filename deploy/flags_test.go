@@ -1,0 +1,48 @@
+//go:build kube
+
+package deploy
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestFlagsAreThere: each argument of ours is a flag of its role, by the tables that are themselves held against the flags.
+func TestFlagsAreThere(t *testing.T) {
+	told := map[string][]string{}
+	for _, page := range []string{"operating", "epp", "hub"} {
+		text, err := os.ReadFile("../docs/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?s)\\| flag of `([a-z ]+)`[^|]*\\|(.*?)\n\n").FindAllStringSubmatch(string(text), -1) {
+			for line := range strings.Lines(m[2]) {
+				first, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+				for _, f := range regexp.MustCompile("`-([a-z-]+)`").FindAllStringSubmatch(first, -1) {
+					told[m[1]] = append(told[m[1]], f[1])
+				}
+			}
+		}
+	}
+	told["envoy run"] = append(told["envoy run"], told["door"]...)
+	told["sim"] = []string{"listen", "model", "ranks", "kv-events", "kv-replay"}
+	for _, o := range shapes(t) {
+		for _, w := range o.workloads {
+			for _, c := range w.containers() {
+				if len(c.Command) > 0 { // an engine's own
+					continue
+				}
+				role := strings.Split(strings.Join(c.Args, " "), " -")[0]
+				for _, a := range c.Args {
+					name, _, _ := strings.Cut(a, "=")
+					if strings.HasPrefix(a, "-") && !slices.Contains(told[role], strings.TrimPrefix(name, "-")) {
+						t.Errorf("%s %s: %s has no flag %s", o.shape, w.name, role, name)
+					}
+				}
+			}
+		}
+	}
+}
