@@ -13,6 +13,8 @@ var about = map[string]string{
 
 	"doctor": "looks at what runs, end to end, and says what is wrong and how to mend it. It changes nothing; exit status 0: nothing is to be done, 1: warnings, or something could not be looked at, 2: faults",
 
+	"version": "says what this binary is, and with -sbom of what it was made",
+
 	"epp status":    "shows how each worker stands with a running door or picker; docs/operating.md explains the columns",
 	"epp explain":   "asks a running door or picker what it would choose for a request, and why; nothing is booked",
 	"fleet status":  "shows the workers that have joined a running door or picker, and how they are",
