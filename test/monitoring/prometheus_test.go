@@ -71,7 +71,7 @@ func (r *rig) scrape(t *testing.T, targets []scraped) {
 			"static_configs": []map[string]any{{"targets": []string{s.address}, "labels": s.labels}}})
 	}
 	config, err := json.Marshal(map[string]any{ // JSON is YAML
-		"global":     map[string]string{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "2s"},
+		"global":     map[string]string{"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
 		"rule_files": []string{rules}, "scrape_configs": jobs})
 	if err != nil {
 		t.Fatal(err)
