@@ -71,6 +71,20 @@ func (r *rig) ends(t *testing.T) {
 		}
 		r.notMetered(t, a.id)
 	})
+	t.Run("the shim says it of an answer that is watched", func(t *testing.T) {
+		r.workers["a"].answers(t, func(w http.ResponseWriter, q *http.Request) {
+			w.Header().Set(UsageHeader, "bytes=4 from=none")
+			io.WriteString(w, "done")
+		})
+		a := r.post(t, r.list("a"), "x-test-watch", "1")
+		if m := r.services.meter.ended.await(t, a.id, some[metered])[0]; !m.end || string(m.body) != "done" {
+			t.Errorf("metered %q", m.body)
+		}
+		about := r.logged(t, a.id).CommonProperties.Metadata.FilterMetadata
+		if about[OwnNamespace].GetFields()[UsageHeader].GetStringValue() == "" || about[AuthzNamespace].GetFields()[WatchKey].GetStringValue() != Watch {
+			t.Errorf("logged %v", about)
+		}
+	})
 	t.Run("a client says it", func(t *testing.T) {
 		r.workers["a"].answers(t, func(w http.ResponseWriter, q *http.Request) { io.WriteString(w, "done"+q.Header.Get(UsageHeader)) })
 		a := r.post(t, r.list("a"), UsageHeader, "bytes=4 from=none")

@@ -61,13 +61,13 @@ var meterHeaders = []string{":status", "content-type", RefusedHeader}
 // attributes say, which come once. Metadata would come again with each piece of the body.
 //
 // Of an answer whose shim says what it used it does not hear at all: a stream between Envoy and the door for each would cost a
-// quarter of a small request.
+// quarter of a small request. But for those that admission has chosen to be watched.
 func (d Door) meter() *hcmv3.HttpFilter {
 	read := &matcherv3.ListStringMatcher{}
 	for _, h := range meterHeaders {
 		read.Patterns = append(read.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h}})
 	}
-	return unless(says(UsageHeader, openai.ReportedPrefix), meterFilter, "envoy.filters.http.ext_proc", &procv3.ExternalProcessor{
+	return unless(both(says(UsageHeader, openai.ReportedPrefix), not(answered(WatchKey, Watch))), meterFilter, "envoy.filters.http.ext_proc", &procv3.ExternalProcessor{
 		StatPrefix:        "meter",
 		GrpcService:       grpcService(meterCluster, 0),
 		FailureModeAllow:  true,

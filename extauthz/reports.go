@@ -6,12 +6,14 @@ import (
 	"github.com/spokegate/spokegate/openai"
 )
 
-// spotCheck is how many whole answers there are to one that the meter reads by itself, so that what workers report stands beside
-// what the door has counted. Which one it is, the worker hears only with the request.
+// spotCheck is how many whole answers there are to one that the meter reads by itself, so that what workers report is held against
+// what has passed. No worker knows which one it is.
 const spotCheck = 32
 
-// reports says whether the worker is to report what the answer used: of one that comes whole. The same admission is always told
-// the same.
-func (s *Server) reports(admission string, req *openai.Request) bool {
-	return s.Reports && !req.Stream && xxh3.HashString(admission)%spotCheck != 0
+// reports says whether the worker is to report what the answer used: of one that comes whole.
+func (s *Server) reports(req *openai.Request) bool { return s.Reports && !req.Stream }
+
+// watched says whether the meter is to see such an answer all the same. Of one admission that is always the same.
+func (s *Server) watched(admission string, req *openai.Request) bool {
+	return s.reports(req) && xxh3.HashStringSeed(admission, s.watch)%spotCheck == 0
 }

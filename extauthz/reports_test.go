@@ -11,9 +11,11 @@ import (
 	"github.com/spokegate/spokegate/flight"
 )
 
-// TestReports: workers are asked to report on answers that come whole, but for one in some dozens.
+// TestReports: workers are asked to report on all answers that come whole; one in some dozens is watched, and its worker asked as
+// any.
 func TestReports(t *testing.T) {
 	g := newGate(t)
+	n := 0
 	asked := func(id, body string) bool {
 		t.Helper()
 		resp, err := g.ask(t, t.Context(), func(r *authv3.AttributeContext_HttpRequest) {
@@ -21,6 +23,9 @@ func TestReports(t *testing.T) {
 		})
 		if err != nil || resp.GetOkResponse() == nil {
 			t.Fatal(resp, err)
+		}
+		if resp.GetDynamicMetadata().GetFields()[envoy.WatchKey].GetStringValue() == envoy.Watch {
+			n++
 		}
 		g.Flights.End(id, nothingPassed(time.Now()))
 		g.Flights.End(id, flight.Facts{Logged: &flight.Logged{}})
@@ -41,16 +46,20 @@ func TestReports(t *testing.T) {
 		t.Error("asked by a door that does not read reports")
 	}
 	g.Reports = true
-	n := 0
 	for i := range 100 {
 		if asked(fmt.Sprint("stream ", i), stream) {
 			t.Fatal("asked to report on a stream")
 		}
-		if asked(fmt.Sprint("whole ", i), whole) {
-			n++
+	}
+	if n != 0 {
+		t.Errorf("%d answers are watched that nobody reports on", n)
+	}
+	for i := range 500 {
+		if !asked(fmt.Sprint("whole ", i), whole) {
+			t.Fatal("not asked to report on an answer that comes whole")
 		}
 	}
-	if n < 90 || n == 100 {
-		t.Errorf("asked to report on %d answers of 100", n)
+	if n < 1 || n > 100 { // of some 16
+		t.Errorf("%d answers of 500 are watched", n)
 	}
 }

@@ -68,7 +68,11 @@ func (l *Log) entry(e *logEntry) {
 		return
 	}
 	id, facts := string(e.id), logged(e, l.now())
-	l.flights.End(id, flight.Facts{Logged: facts, Metered: reported(e, facts)})
+	metered := reported(e, facts)
+	if e.watched { // the meter says what it saw
+		facts.Said, metered = metered, nil
+	}
+	l.flights.End(id, flight.Facts{Logged: facts, Metered: metered})
 	if facts.NoUpstream || facts.UpstreamCut || facts.Timeout || facts.Status >= http.StatusInternalServerError {
 		l.log.Warn("request failed", "admission", id, "status", facts.Status, "code", facts.Details, "worker", facts.Served, "attempts", facts.Attempts)
 	}

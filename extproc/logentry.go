@@ -23,6 +23,7 @@ type logEntry struct {
 	address         address
 	refused         bool   // by a shim
 	reported        []byte // by a shim: what the answer used
+	watched         bool   // the meter was to see it all the same
 	start           span   // since 1970
 	first, last     span   // from the start to the first and the last byte to the client
 	firstAt, lastAt bool   // whether they are told
@@ -178,7 +179,7 @@ func (e *logEntry) has(flags ...protowire.Number) bool {
 // metadata takes one entry of the map: the key is whose they are, the value a Struct.
 func (e *logEntry) metadata(b []byte) (err error) {
 	var key, reported []byte
-	var refused bool
+	var refused, watched bool
 	f := wire.Over(b)
 	for f.Next() && err == nil {
 		switch {
@@ -193,13 +194,18 @@ func (e *logEntry) metadata(b []byte) (err error) {
 					refused = true
 				case envoy.UsageHeader:
 					reported = text
+				case envoy.WatchKey:
+					watched = string(text) == envoy.Watch
 				}
 				return err
 			})
 		}
 	}
-	if string(key) == envoy.OwnNamespace {
+	switch string(key) {
+	case envoy.OwnNamespace:
 		e.refused, e.reported = refused, reported
+	case envoy.AuthzNamespace:
+		e.watched = watched
 	}
 	if err == nil {
 		err = f.Err()

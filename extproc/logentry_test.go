@@ -25,6 +25,7 @@ type ended struct {
 	ID     string
 	Logged *flight.Logged
 	Said   string // by the shim, in OwnNamespace
+	Watch  bool
 }
 
 // loggedByProtobuf is the oracle: the same view of an entry, by way of protobuf.
@@ -55,7 +56,8 @@ func loggedByProtobuf(e *alsdatav3.HTTPAccessLogEntry, now time.Time) ended {
 		out.At = began.Add(d.AsDuration())
 	}
 	said := c.GetMetadata().GetFilterMetadata()[envoy.OwnNamespace].GetFields()[envoy.UsageHeader].GetStringValue()
-	return ended{e.GetRequest().GetRequestId(), out, said}
+	watch := c.GetMetadata().GetFilterMetadata()[envoy.AuthzNamespace].GetFields()[envoy.WatchKey].GetStringValue() == envoy.Watch
+	return ended{e.GetRequest().GetRequestId(), out, said, watch}
 }
 
 // read is the view of all entries of a message.
@@ -66,7 +68,7 @@ func read(b []byte, now time.Time) (all []ended, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, ended{string(e.id), logged(&e, now), string(e.reported)})
+		all = append(all, ended{string(e.id), logged(&e, now), string(e.reported), e.watched})
 	}
 	return all, err
 }
@@ -129,7 +131,8 @@ func sampleEntries() []*alsdatav3.HTTPAccessLogEntry {
 		"other": {}, envoy.OwnNamespace: {Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(1), envoy.RefusedHeader: structpb.NewStringValue("draining")}}}}
 	reported := entry(200, nil)
 	reported.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {Fields: map[string]*structpb.Value{
-		envoy.UsageHeader: structpb.NewStringValue("bytes=1 from=none"), "x": structpb.NewStringValue("y")}}}}
+		envoy.UsageHeader: structpb.NewStringValue("bytes=1 from=none"), "x": structpb.NewStringValue("y")}},
+		envoy.AuthzNamespace: {Fields: map[string]*structpb.Value{envoy.WatchKey: structpb.NewStringValue(envoy.Watch)}}}}
 	piped.CommonProperties.UpstreamRemoteAddress = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/p"}}}
 	return []*alsdatav3.HTTPAccessLogEntry{{}, whole, piped, reported}
 }

@@ -48,3 +48,30 @@ func TestReportedAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchedAnswer: where the meter has seen an answer, its count is used, and a worker that has said otherwise is named.
+func TestWatchedAnswer(t *testing.T) {
+	const answer = `{"usage":{"prompt_tokens":7,"completion_tokens":3}}`
+	for said, anomalies := range map[string]int{
+		"bytes=22 prompt=7 completion=3 from=engine": 0,
+		"bytes=22 prompt=6 completion=3 from=engine": 1,
+	} {
+		for _, logFirst := range []bool{true, false} {
+			b := newBench(t, time.Hour)
+			e := entry(200, nil)
+			e.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+				envoy.OwnNamespace:   {Fields: map[string]*structpb.Value{envoy.UsageHeader: structpb.NewStringValue(said)}},
+				envoy.AuthzNamespace: {Fields: map[string]*structpb.Value{envoy.WatchKey: structpb.NewStringValue(envoy.Watch)}}}}
+			if logFirst {
+				b.logged(e)
+			}
+			b.stream(t.Context(), true, admitted(":status", "200", "content-type", "application/json"), body(answer, true))
+			if !logFirst {
+				b.logged(e)
+			}
+			if r := b.next(); r.GetPromptTokens() != 7 || len(r.GetAnomalies()) != anomalies || anomalies == 1 && r.GetAnomalies()[0] != "misreported" {
+				t.Errorf("%q, log first %v: %v", said, logFirst, r)
+			}
+		}
+	}
+}

@@ -84,6 +84,8 @@ type Logged struct {
 	Attempts    int    // 0: unknown
 	// Body bytes.
 	RequestBytes, ResponseBytes int64
+	// Said is what the worker says of an answer that the meter saw too; nil: nothing, or there was no meter.
+	Said *Metered
 	// FirstByte towards the client; zero: none, or unknown.
 	FirstByte, At time.Time
 }
