@@ -123,3 +123,28 @@ func TestVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvoyGatewayIsAsFineAsItCanBe: the dump is of Envoy Gateway's own Envoy, set up as `spokegate envoy print -for envoy-gateway` says.
+// What is left is what it cannot express.
+func TestEnvoyGatewayIsAsFineAsItCanBe(t *testing.T) {
+	r := examine(t, Target{Admin: []string{serve(t, envoyPages(t, "envoy-gateway.json", nil))}})
+	wantIDs(t, r, "envoy-fallback", "envoy-overload", "envoy-no-guard", "clients-plain")
+	// One route that turns admission on no more is found among those that have it.
+	r = examine(t, Target{Admin: []string{serve(t, envoyPages(t, "envoy-gateway.json", func(dump map[string]any) {
+		done := false
+		node{dump}.each(func(n node) {
+			m, ok := n.v.(map[string]any)
+			if per, has := m["typed_per_filter_config"].(map[string]any); ok && has && !done {
+				for name := range per {
+					if strings.Contains(name, "ext_authz") {
+						delete(per, name)
+						done = true
+					}
+				}
+			}
+		})
+	}))}})
+	if f := find(r, "envoy-no-admission"); f == nil || !strings.HasPrefix(f.Saw, "1 routes lead past admission") {
+		t.Errorf("%+v in %q", f, ids(r))
+	}
+}
