@@ -32,6 +32,7 @@ type Source struct {
 
 	cluster  *cluster
 	watch    func(context.Context, podStore) // watchPods, but for tests
+	pause    time.Duration                   // firstPause, but for tests
 	metrics  *metrics
 	follows  *following // of Run's goroutine alone
 	force    *pool      // the pool whose pods are known, of Run's goroutine alone
@@ -66,7 +67,7 @@ const again = 2 * time.Second
 
 // New makes a source that has heard of nothing yet.
 func New(s *Source) *Source {
-	s.cluster, s.metrics, s.watch = newCluster(), newMetrics(s.Registerer), s.watchPods
+	s.cluster, s.metrics, s.watch, s.pause = newCluster(), newMetrics(s.Registerer), s.watchPods, firstPause
 	return s
 }
 
@@ -171,12 +172,12 @@ func (s *Source) follow(ctx context.Context, is *pool) {
 // watchPods keeps the pods of a selector as the API server says.
 func (s *Source) watchPods(ctx context.Context, into podStore) {
 	what := watched{"pods", s.Namespace, "", into.own.selector}
-	reflect(ctx, s.Client.listWatch(s.Client.pods, what, s.told("pods")), &Pod{}, into)
+	s.reflect(ctx, s.Client.listWatch(s.Client.pods, what, s.told("pods")), &Pod{}, into)
 }
 
 func (s *Source) watchPool(ctx context.Context) {
 	what := watched{"inferencepools", s.Namespace, "metadata.name=" + s.Pool, ""}
-	reflect(ctx, s.Client.listWatch(s.Client.pools, what, s.told("pool")), &InferencePool{}, poolStore{s.cluster})
+	s.reflect(ctx, s.Client.listWatch(s.Client.pools, what, s.told("pool")), &InferencePool{}, poolStore{s.cluster})
 }
 
 // gone says why there is no pool, or not its present state.

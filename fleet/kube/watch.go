@@ -148,10 +148,16 @@ func (s podStore) Replace(list []any, _ string) error {
 	return nil
 }
 
+// firstPause is how long the first pause is after something broke; the longest is mostPause.
+const (
+	firstPause = 500 * time.Millisecond
+	mostPause  = 10 * time.Second
+)
+
 // reflect keeps a store as the API server says, until ctx is done. What breaks is tried again, more and more seldom.
-func reflect(ctx context.Context, lw *cache.ListWatch, kind any, store cache.ReflectorStore) {
+func (s *Source) reflect(ctx context.Context, lw *cache.ListWatch, kind any, store cache.ReflectorStore) {
 	r := cache.NewReflectorWithOptions(lw, kind, store, cache.ReflectorOptions{
-		Name: "pool", Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Cap: 10 * time.Second, Steps: 20, Factor: 2, Jitter: 0.5},
+		Name: "pool", Backoff: &wait.Backoff{Duration: s.pause, Cap: mostPause, Steps: 20, Factor: 2, Jitter: 0.5},
 	})
 	r.RunWithContext(ctx)
 }
