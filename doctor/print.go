@@ -32,7 +32,7 @@ func (r Report) Print(out io.Writer) error {
 			fmt.Fprintf(&b, "%26s %s\n%26s %s\n", "", f.Wrong, "mend:", f.Mend)
 		}
 	}
-	fmt.Fprintf(&b, "%d fine, %d notes, %d not looked at, %d warnings, %d faults\n",
+	fmt.Fprintf(&b, "fine: %d, notes: %d, not looked at: %d, warnings: %d, faults: %d\n",
 		count[OK], count[Note], count[CannotTell], count[Warning], count[Fault])
 	_, err := io.WriteString(out, b.String())
 	return err

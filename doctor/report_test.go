@@ -47,7 +47,7 @@ func TestPrint(t *testing.T) {
 		"fault        policy        policy-refused: door a/b: line 1 line [31m 2" + strings.Repeat("x", mostSaid-18) + "…\n" +
 		"                           what was changed last is not in force; the policy before it goes on\n" +
 		"                     mend: the reason stands beside it: correct the file, or the hub's revision\n" +
-		"3 fine, 0 notes, 0 not looked at, 0 warnings, 1 faults\n"
+		"fine: 3, notes: 0, not looked at: 0, warnings: 0, faults: 1\n"
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}
