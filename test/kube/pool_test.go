@@ -31,7 +31,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/spokegate/spokegate/test/kube/rig"
 )
@@ -394,42 +393,13 @@ func TestPool(t *testing.T) {
 	p.pageHas("/readyz", "there is no InferencePool llama in namespace "+l.ns)
 	cluster.MustApply(t, l.ns, "docs/epp.md", documented(t))
 	p.names("127.0.1.1:8000", "127.0.1.2:8000", "[::1]:8000")
-	l.granted("llama-picker")
+	l.enough()
 }
 
-// granted: all that an account asked for was granted to it, and all but listing, which older API servers need, was asked for.
-func (l *poolLab) granted(account string) {
+// enough: the role that is documented is what its picker needs. Older API servers are listed and then watched, newer ones watched alone.
+func (l *poolLab) enough() {
 	l.Helper()
-	used := map[string]bool{}
-	for _, c := range cluster.Calls(l.T, l.ns, account) {
-		if c.Code == http.StatusForbidden {
-			l.Errorf("%s", c)
-		}
-		used[c.Verb+" "+c.Resource] = true
-	}
-	objects, err := rig.Read("docs/epp.md", documented(l.T))
-	if err != nil {
-		l.Fatal(err)
-	}
-	for _, o := range objects {
-		if o.GetKind() != "Role" {
-			continue
-		}
-		var role struct {
-			Rules []struct{ Resources, Verbs []string }
-		}
-		text, _ := yaml.Marshal(o.Object)
-		if err := yaml.Unmarshal(text, &role); err != nil {
-			l.Fatal(err)
-		}
-		for _, r := range role.Rules {
-			for _, verb := range r.Verbs {
-				if what := verb + " " + r.Resources[0]; verb != "list" && !used[what] {
-					l.Errorf("the role has %s, which nobody needed; used: %v", what, used)
-				}
-			}
-		}
-	}
+	cluster.Enough(l, l.ns, "llama-picker", "list pods", "list inferencepools.inference.networking.k8s.io")
 }
 
 // TestPoolWithoutAPIServer: what is known stays, the leader goes on, and what happens later is heard of.
@@ -530,7 +500,7 @@ func TestPoolInPods(t *testing.T) {
 	p := &poolPicker{poolLab: &poolLab{T: t, ns: ns}, ops: leader.Status.PodIP + ":10002", asks: extprocv3.NewExternalProcessorClient(conn)}
 	p.names(want...)
 	p.conditionsAre("Accepted=True/Accepted@true ResolvedRefs=True/ResolvedRefs@true spokegate.io/Picking=True/WorkersReady@true", 1)
-	p.granted("llama-picker")
+	p.enough()
 }
 
 // TestPoolIsForbidden: what the account may not do is said.

@@ -40,6 +40,7 @@ func newSpoke(t *testing.T) *spoke {
 	}
 	sum := sha256.Sum256([]byte(aliceKey))
 	values := fmt.Sprintf(`
+doors: {drainDelaySeconds: 30} # of a busy machine: so long it may take until the Service sends nobody more
 policy:
   inline: |
     endpoints: [{name: sim}]

@@ -61,16 +61,21 @@ var fence = regexp.MustCompile("(?ms)^ *```yaml\n(.*?)^ *```")
 
 // TestDocs: each object of Kubernetes that the docs show is what the API server takes.
 func TestDocs(t *testing.T) {
-	for _, page := range []string{"docs/epp.md", "docs/kubernetes.md", "docs/gateways.md", "docs/hub.md"} {
+	for _, page := range []string{"docs/epp.md", "docs/gateways.md"} {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			text, err := os.ReadFile(cluster.Path(page))
 			if err != nil {
 				t.Fatal(err)
 			}
+			shown := 0
 			for _, m := range fence.FindAllSubmatch(text, -1) {
 				if strings.HasPrefix(string(m[1]), "apiVersion:") || strings.Contains(string(m[1]), "\napiVersion:") {
 					apply(t, page, m[1])
+					shown++
 				}
+			}
+			if shown == 0 {
+				t.Error("it shows none")
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ type keeper struct {
 	pod     *pod
 	spec    *corev1.Container
 	started chan struct{} // closed when its startup probe has succeeded once
+	once    sync.Once     // closes it
 	ended   chan struct{} // closed when it is not kept any more
 	stop    context.CancelCauseFunc
 
@@ -102,11 +104,7 @@ func (k *keeper) probe(ctx context.Context, r *running, unwell chan<- error) {
 		}
 	}
 	k.pod.change(func() { k.startup = true })
-	select {
-	case <-k.started:
-	default:
-		close(k.started)
-	}
+	k.once.Do(func() { close(k.started) })
 	if p := k.spec.LivenessProbe; p != nil {
 		go r.watch(ctx, p, true, func(good bool, why error) {
 			if !good {

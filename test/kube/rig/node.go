@@ -62,8 +62,8 @@ func (c *Cluster) StartNode() (*Node, error) {
 // Stop kills all pods and returns when they are gone.
 func (n *Node) Stop() {
 	n.stop()
-	n.svc.close()
 	n.done.Wait()
+	n.svc.close()
 }
 
 func (n *Node) logf(format string, args ...any) {
