@@ -48,10 +48,7 @@ func send(ctx context.Context, address, method, path string, header http.Header,
 func sendTo(ctx context.Context, who *tls.Config, address, method, path string, header http.Header, body io.Reader) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	scheme, at := "http", address
-	if s, rest, ok := strings.Cut(address, "://"); ok {
-		scheme, at = s, strings.TrimSuffix(rest, "/")
-	}
+	scheme, at, base := parts(address)
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: who,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, at) }}
 	defer transport.CloseIdleConnections()
@@ -59,7 +56,7 @@ func sendTo(ctx context.Context, who *tls.Config, address, method, path string, 
 	if strings.HasPrefix(at, "unix:") {
 		host = "unix"
 	}
-	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+base+path, body)
 	if err != nil {
 		return answer{}, err
 	}
@@ -76,6 +73,23 @@ func sendTo(ctx context.Context, who *tls.Config, address, method, path string, 
 	return answer{resp.StatusCode, resp.Header, data, resp.TLS}, err
 }
 
+// parts takes a URL, or an address, apart. at is a socket, or a host with its port.
+func parts(address string) (scheme, at, base string) {
+	scheme, at, isURL := strings.Cut(address, "://")
+	if !isURL {
+		return "http", address, ""
+	}
+	at, base, _ = strings.Cut(at, "/")
+	at = at[strings.LastIndexByte(at, '@')+1:]
+	if base = strings.TrimSuffix(base, "/"); base != "" {
+		base = "/" + base
+	}
+	if _, _, err := net.SplitHostPort(at); err != nil {
+		at = net.JoinHostPort(strings.Trim(at, "[]"), map[string]string{"http": "80", "https": "443"}[scheme])
+	}
+	return scheme, at, base
+}
+
 // plain takes the request's line from the front of an error: where it was sent, the finding says.
 func plain(err error) error {
 	if _, why, ok := strings.Cut(err.Error(), "\": "); ok && strings.Contains(err.Error(), "://") {
@@ -88,9 +102,6 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	var d net.Dialer
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return d.DialContext(ctx, "unix", path)
-	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		address = net.JoinHostPort(address, "80")
 	}
 	return d.DialContext(ctx, "tcp", address)
 }
@@ -174,12 +185,10 @@ func host(address string) string {
 	if strings.HasPrefix(address, "unix:") || strings.HasPrefix(address, "/") {
 		return ""
 	}
-	if _, rest, ok := strings.Cut(address, "://"); ok {
-		address = strings.TrimSuffix(rest, "/")
-	}
-	h, _, err := net.SplitHostPort(address)
+	_, at, _ := parts(address)
+	h, _, err := net.SplitHostPort(at)
 	if err != nil {
-		return address
+		return at
 	}
 	return h
 }

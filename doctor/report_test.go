@@ -23,6 +23,23 @@ func TestPublic(t *testing.T) {
 	}
 }
 
+func TestParts(t *testing.T) {
+	for given, want := range map[string][3]string{
+		"127.0.0.1:10001":           {"http", "127.0.0.1:10001", ""},
+		"unix:/run/x":               {"http", "unix:/run/x", ""},
+		"http://10.0.0.1:8000":      {"http", "10.0.0.1:8000", ""},
+		"http://10.0.0.1:8000/":     {"http", "10.0.0.1:8000", ""},
+		"https://e.example/base/":   {"https", "e.example:443", "/base"},
+		"http://[::1]/x":            {"http", "[::1]:80", "/x"},
+		"https://u:p@e.example:9/a": {"https", "e.example:9", "/a"},
+	} {
+		scheme, at, base := parts(given)
+		if got := [3]string{scheme, at, base}; got != want {
+			t.Errorf("%s: got %q, want %q", given, got, want)
+		}
+	}
+}
+
 func TestTheExitStatus(t *testing.T) {
 	for severity, want := range map[Severity]int{"": 0, OK: 0, Note: 0, CannotTell: 1, Warning: 1, Fault: 2} {
 		if got := (Report{Verdict: severity}).Status(); got != want {
