@@ -85,8 +85,8 @@ test-kube: build redis kafka envoy ## Charts, pools, roles and Envoy Gateway, ag
 	@test/setup/kube.sh
 	@test/setup/envoy-gateway.sh
 	$(call say,pods and charts against the real API server)
-	@go vet -tags kube ./deploy ./test ./test/kube/...
-	@go test -tags kube -count=1 -p 1 -timeout 30m ./deploy ./test/kube/...
+	@go vet -tags kube ./deploy ./test ./test/kube/... ./test/roll
+	@go test -tags kube -count=1 -p 1 -timeout 30m ./deploy ./test/kube/... ./test/roll
 	$(call say,behind the real Envoy Gateway)
 	@go test -tags kube -count=1 -timeout 30m -run EnvoyGateway ./test
 
