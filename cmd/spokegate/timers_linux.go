@@ -10,7 +10,7 @@ import (
 )
 
 // timerSlack is how late the kernel may wake this process for a timer, so that it need not wake it for each.
-const timerSlack = time.Millisecond
+const timerSlack = 2 * time.Millisecond
 
 // The main goroutine, which does little but wait, stays on the first thread.
 func init() { runtime.LockOSThread() }
