@@ -72,6 +72,9 @@ func (s *Server) admit(ctx context.Context, q question) answer {
 	if refusal = q.checkType(); refusal != nil {
 		return c.refused(refusal)
 	}
+	if q.contentLength > s.BodyLimit { // a gateway may hand over the beginning
+		return c.refused(openai.BodyTooLarge(s.BodyLimit))
+	}
 	body, done, refusal := s.decoder.Decode(ctx, q.contentEncoding, q.body)
 	defer done()
 	if refusal != nil {
