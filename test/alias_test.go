@@ -28,40 +28,43 @@ var engineNames = map[string]string{"cheap": "cheap", "lora": "base/lora-1"}
 func TestAlias(t *testing.T) {
 	t.Parallel()
 	eachPicker(t, func(t *testing.T, picker string) {
-		u := attached(t, picker)
-		var mu sync.Mutex
-		admissions := map[string]bool{}
-		label := casePrefix + "alias"
-		var clients sync.WaitGroup
-		for client := range 6 {
-			clients.Go(func() {
-				for range aliasRequests / 6 {
-					r := u.doOver(t, protocols[client%2], post(u.key("nick"), "/v1/chat/completions", aliasAsk, field{caseHeader, label}))
-					if r.status != http.StatusOK || string(r.body) != plainAnswer {
-						t.Errorf("got %v", r)
-					}
-					mu.Lock()
-					admissions[r.admission()] = true
-					mu.Unlock()
-				}
-			})
-		}
-		clients.Wait()
-		targets := aliasRecords(t, u, admissions)
-		if n := targets["lora"]; n < aliasLeast || n > aliasMost {
-			t.Errorf("a quarter should go to one target; the shares are %v", targets)
-		}
-		heard := map[string]int{}
-		for _, h := range u.engine.got(label) {
-			heard[aliasedBody(t, h.body)]++
-		}
-		for model, name := range engineNames {
-			if heard[name] != targets[model] || len(heard) != 2 {
-				t.Errorf("%d records are of %s, and the engine was asked for %v", targets[model], model, heard)
-			}
-		}
-		aliasRights(t, u)
+		aliases(t, attached(t, picker))
 	})
+}
+
+func aliases(t *testing.T, u *up) {
+	var mu sync.Mutex
+	admissions := map[string]bool{}
+	label := casePrefix + "alias"
+	var clients sync.WaitGroup
+	for client := range 6 {
+		clients.Go(func() {
+			for range aliasRequests / 6 {
+				r := u.doOver(t, protocols[client%2], post(u.key("nick"), "/v1/chat/completions", aliasAsk, field{caseHeader, label}))
+				if r.status != http.StatusOK || string(r.body) != plainAnswer {
+					t.Errorf("got %v", r)
+				}
+				mu.Lock()
+				admissions[r.admission()] = true
+				mu.Unlock()
+			}
+		})
+	}
+	clients.Wait()
+	targets := aliasRecords(t, u, admissions)
+	if n := targets["lora"]; n < aliasLeast || n > aliasMost {
+		t.Errorf("a quarter should go to one target; the shares are %v", targets)
+	}
+	heard := map[string]int{}
+	for _, h := range u.engine.got(label) {
+		heard[aliasedBody(t, h.body)]++
+	}
+	for model, name := range engineNames {
+		if heard[name] != targets[model] || len(heard) != 2 {
+			t.Errorf("%d records are of %s, and the engine was asked for %v", targets[model], model, heard)
+		}
+	}
+	aliasRights(t, u)
 }
 
 // aliasRecords wants that what an admission went to follows from its id, and that both journals say so.

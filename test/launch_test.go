@@ -51,6 +51,8 @@ type up struct {
 	engine *engine
 	tap    *tap
 	idp    *idp
+	// foreign: the Envoy is a gateway's, whose own refusals are not in our words.
+	foreign bool
 }
 
 // openSentence is what `up` prints when it is ready.

@@ -15,38 +15,41 @@ const oneToken = `{"model":"sim-small","max_tokens":1,"messages":[{"role":"user"
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	eachPicker(t, func(t *testing.T, picker string) {
-		u := simulated(t, picker)
-		for i := range 3 {
-			r := u.ok(t, post(u.key("rated"), "/v1/chat/completions", oneToken))
-			if left, limit := r.header.Get("X-Ratelimit-Remaining-Requests"), r.header.Get("X-Ratelimit-Limit-Requests"); left != fmt.Sprint(2-i) || limit == "" {
-				t.Errorf("request %d of 3: x-ratelimit-remaining-requests is %q, -limit- %q", i+1, left, limit)
-			}
-			checkReset(t, r)
-		}
-		r := u.do(t, post(u.key("rated"), "/v1/chat/completions", oneToken))
-		wantRefusal(t, r, "", http.StatusTooManyRequests, "rate_limit_exceeded")
-		if s, err := strconv.Atoi(r.header.Get("Retry-After")); err != nil || s < 1 || s > 5 {
-			t.Errorf("retry-after is %q at one request in five seconds", r.header.Get("Retry-After"))
-		}
-		if ms, err := strconv.Atoi(r.header.Get("Retry-After-Ms")); err != nil || ms < 1 || ms > 5000 {
-			t.Errorf("retry-after-ms is %q at one request in five seconds", r.header.Get("Retry-After-Ms"))
-		}
-		if left := r.header.Get("X-Ratelimit-Remaining-Requests"); left != "0" {
-			t.Errorf("x-ratelimit-remaining-requests is %q on a refusal", left)
+		rateLimit(t, simulated(t, picker))
+	})
+}
+
+func rateLimit(t *testing.T, u *up) {
+	for i := range 3 {
+		r := u.ok(t, post(u.key("rated"), "/v1/chat/completions", oneToken))
+		if left, limit := r.header.Get("X-Ratelimit-Remaining-Requests"), r.header.Get("X-Ratelimit-Limit-Requests"); left != fmt.Sprint(2-i) || limit == "" {
+			t.Errorf("request %d of 3: x-ratelimit-remaining-requests is %q, -limit- %q", i+1, left, limit)
 		}
 		checkReset(t, r)
-		u.ledger.refused(r.admission())
-		anthropic := u.do(t, post(u.key("rated"), "/v1/messages", oneToken))
-		wantRefusal(t, anthropic, "/v1/messages", http.StatusTooManyRequests, "")
-		// Refusals take nothing: after the wait that was named, one passes.
-		eventually(t, factPatience, func() error {
-			if r := u.do(t, post(u.key("rated"), "/v1/chat/completions", oneToken)); r.status != http.StatusOK {
-				return fmt.Errorf("still refused: %v", r)
-			}
-			return nil
-		})
-		u.ok(t, get(u.key("rated"), "/v1/models")) // is not counted
+	}
+	r := u.do(t, post(u.key("rated"), "/v1/chat/completions", oneToken))
+	wantRefusal(t, r, "", http.StatusTooManyRequests, "rate_limit_exceeded")
+	if s, err := strconv.Atoi(r.header.Get("Retry-After")); err != nil || s < 1 || s > 5 {
+		t.Errorf("retry-after is %q at one request in five seconds", r.header.Get("Retry-After"))
+	}
+	if ms, err := strconv.Atoi(r.header.Get("Retry-After-Ms")); err != nil || ms < 1 || ms > 5000 {
+		t.Errorf("retry-after-ms is %q at one request in five seconds", r.header.Get("Retry-After-Ms"))
+	}
+	if left := r.header.Get("X-Ratelimit-Remaining-Requests"); left != "0" {
+		t.Errorf("x-ratelimit-remaining-requests is %q on a refusal", left)
+	}
+	checkReset(t, r)
+	u.ledger.refused(r.admission())
+	anthropic := u.do(t, post(u.key("rated"), "/v1/messages", oneToken))
+	wantRefusal(t, anthropic, "/v1/messages", http.StatusTooManyRequests, "")
+	// Refusals take nothing: after the wait that was named, one passes.
+	eventually(t, factPatience, func() error {
+		if r := u.do(t, post(u.key("rated"), "/v1/chat/completions", oneToken)); r.status != http.StatusOK {
+			return fmt.Errorf("still refused: %v", r)
+		}
+		return nil
 	})
+	u.ok(t, get(u.key("rated"), "/v1/models")) // is not counted
 }
 
 func checkReset(t *testing.T, r reply) {

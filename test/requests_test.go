@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spokegate/spokegate/usage"
 )
@@ -39,6 +40,9 @@ func runRequests(t *testing.T, u *up, p protocol, cases []requestCase) {
 }
 
 func (c requestCase) run(t *testing.T, u *up, p protocol) {
+	if u.foreign && !utf8.Valid(c.body()) {
+		t.Skip("a gateway hands bodies over as text, and changes what is none: the shim refuses what the door has not seen")
+	}
 	label := casePrefix + p.name + "/" + strings.ReplaceAll(c.Name, " ", "-")
 	ctx, cancel := context.WithTimeout(t.Context(), callPatience)
 	defer cancel()
@@ -53,7 +57,7 @@ func (c requestCase) run(t *testing.T, u *up, p protocol) {
 	if !slices.Contains(c.statuses(), r.status) {
 		t.Fatalf("want %v, got %v", c.Status, r)
 	}
-	if r.status >= 400 {
+	if r.status >= 400 && !u.refusesByItself(r) {
 		if err := checkRefusal(r, c.Path, c.Code); err != nil {
 			t.Error(err)
 		}
@@ -63,6 +67,12 @@ func (c requestCase) run(t *testing.T, u *up, p protocol) {
 		return
 	}
 	c.reached(t, u, label, r)
+}
+
+// refusesByItself: a gateway's Envoy has no words of ours for what it refuses before the door is asked, and what waits for
+// the door in vain.
+func (u *up) refusesByItself(r reply) bool {
+	return u.foreign && !strings.HasPrefix(r.header.Get("Content-Type"), "application/json") && slices.Contains([]int{400, 403, 413, 503}, r.status)
 }
 
 // never wants that nobody behind the door has seen the request, and that it was not counted.
@@ -95,6 +105,10 @@ func (c requestCase) reached(t *testing.T, u *up, label string, r reply) {
 	} else {
 		c := once(t, "worker", u.tap.got(label))
 		got = c.heard
+		if u.foreign { // its Envoy reads the header after it has removed others; shims take it away
+			c.header = c.header.Clone()
+			c.header.Del("X-Gateway-Destination-Endpoint")
+		}
 		if err := c.judge(r.admission()); err != nil {
 			t.Error(err)
 		}

@@ -67,11 +67,8 @@ func refusedByWorker(t *testing.T, r reply, statuses ...int) {
 	}
 }
 
-// TestSideDoors calls a worker's shim directly: without a context, with a forged one, and again with a good one.
-func TestSideDoors(t *testing.T) {
-	t.Parallel()
-	u := ownUp(t, "side-door", upOptions{policy: simPolicy(), rates: ratesFile(t), workers: 1})
-	shim := once(t, "workers of sim", u.workerAddrs(t, "sim"))
+// closedToStrangers calls a shim as nobody does whom a door has let through.
+func closedToStrangers(t *testing.T, u *up, shim string) {
 	body := operations[0].body
 	for name, c := range map[string]call{
 		"no context":      post(u.key("main"), "/v1/chat/completions", body),
@@ -84,6 +81,15 @@ func TestSideDoors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { refusedByWorker(t, sendTo(t, shim, c), 401, 403, 404, 405) })
 	}
+}
+
+// TestSideDoors calls a worker's shim directly: without a context, with a forged one, and again with a good one.
+func TestSideDoors(t *testing.T) {
+	t.Parallel()
+	u := ownUp(t, "side-door", upOptions{policy: simPolicy(), rates: ratesFile(t), workers: 1})
+	shim := once(t, "workers of sim", u.workerAddrs(t, "sim"))
+	closedToStrangers(t, u, shim)
+	body := operations[0].body
 	// A second worker of the same endpoint is the tests' own, and so sees a context that the shim has not seen.
 	spy, err := joinTap(u, "spy", "sim", nil)
 	if err != nil {
