@@ -107,7 +107,8 @@ func (e *Elector) try(ctx context.Context, now time.Time) (ours bool, err error)
 	if err != nil {
 		return false, err
 	}
-	if e.see(l.Spec, now); !e.free(now) {
+	// Seen when it was heard, and judged by when it was asked: however slow the answer, nobody's lease is taken too early.
+	if e.see(l.Spec, time.Now()); !e.free(now) {
 		return false, nil
 	}
 	l.Spec = e.hold(l.Spec, now)
@@ -118,10 +119,10 @@ func (e *Elector) put(ctx context.Context, l *Lease) (ours bool, err error) {
 	return e.won(e.Client.leases.Put().Namespace(e.Namespace).Resource("leases").Name(e.Name).Body(l).Do(ctx).Error())
 }
 
-// won judges a write: another may have been first, and is seen at the next look.
+// won judges a write: another wrote before, who may have been anybody, and is seen at the next look. Until then all is as it was.
 func (e *Elector) won(err error) (bool, error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return false, nil
+		return e.ours, nil
 	}
 	if err == nil {
 		e.seen.holder = e.Identity

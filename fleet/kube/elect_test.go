@@ -1,10 +1,16 @@
 package kube
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 // TestALeaseIsTakenByOurOwnClock: however wrong the holder's is.
@@ -52,5 +58,56 @@ func TestHold(t *testing.T) {
 	l.HolderIdentity = ""
 	if l = e.hold(l, now.Add(2*time.Second)); !l.AcquireTime.Time.Equal(now.Add(2*time.Second)) || l.LeaseTransitions != 1 {
 		t.Errorf("%+v", l)
+	}
+}
+
+// leaseServer is not an API server: it has one lease, and answers as it is told. The real one is in test/kube.
+func leaseServer(t *testing.T, lease LeaseSpec, get func(), put int) *Client {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method != http.MethodGet {
+			refuse(w, put, "Conflict")
+			return
+		}
+		get()
+		l := Lease{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: lease}
+		l.Kind, l.APIVersion = "Lease", leaseKind.String()
+		_ = json.NewEncoder(w).Encode(l)
+	}))
+	t.Cleanup(s.Close)
+	config := filepath.Join(t.TempDir(), "config")
+	if err := clientcmd.WriteToFile(api.Config{CurrentContext: "c", Contexts: map[string]*api.Context{"c": {Cluster: "c"}},
+		Clusters: map[string]*api.Cluster{"c": {Server: s.URL}}}, config); err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewClient(config, "spokegate/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestASlowAnswerIsNotAnOldLease: what was asked long ago was heard just now.
+func TestASlowAnswerIsNotAnOldLease(t *testing.T) {
+	at := metav1.NewMicroTime(time.Unix(1_000_000, 0))
+	asked := time.Now()
+	e := &Elector{Identity: "me", Namespace: "n", Name: "l"}
+	e.Client = leaseServer(t, LeaseSpec{HolderIdentity: "other", RenewTime: &at}, func() { time.Sleep(2 * time.Millisecond) }, http.StatusOK)
+	for _, now := range []time.Time{asked, asked.Add(time.Millisecond)} {
+		if ours, err := e.try(t.Context(), now); ours || err != nil {
+			t.Errorf("%v, %v", ours, err)
+		}
+	}
+}
+
+// TestAConflictEndsNoLead: who wrote before is seen at the next look.
+func TestAConflictEndsNoLead(t *testing.T) {
+	for _, leads := range []bool{true, false} {
+		e := &Elector{Identity: "me", Namespace: "n", Name: "l", ours: leads}
+		e.Client = leaseServer(t, LeaseSpec{HolderIdentity: "me", LeaseDurationSeconds: 15}, func() {}, http.StatusConflict)
+		if e.attempt(t.Context()); e.ours != leads || e.err != nil {
+			t.Errorf("%v → %v, %v", leads, e.ours, e.err)
+		}
 	}
 }
