@@ -68,9 +68,12 @@ func podName(p node) string { return "pod " + p.at("metadata", "name").text() }
 // judgePod looks at one pod's state, and at how long it has to end.
 func (e *exam) judgePod(p node) {
 	why := waits(p)
+	if why != "" && elected(p) && runs(p) {
+		why = "" // it stands by; that none is ready at all is found at the pool
+	}
 	done := p.at("status", "phase").text() == "Succeeded" || p.at("metadata", "deletionTimestamp").there()
 	if !done {
-		e.say("kube-pod", podName(p), why != "", "%s", orElse(why, "it is ready"))
+		e.say("kube-pod", podName(p), why != "", "%s", orElse(why, "it is ready, or stands by"))
 	}
 	statuses := append(p.at("status", "initContainerStatuses").list(), p.at("status", "containerStatuses").list()...)
 	for _, s := range statuses {
@@ -96,11 +99,11 @@ func (e *exam) judgePod(p node) {
 	}
 }
 
-// ending is how long one of our processes may take to end.
+// ending is how long one of our processes may take to end; the defaults are those of its flags.
 func ending(c container) time.Duration {
 	switch c.role {
 	case "worker":
-		t := c.lasts("drain-delay", 0) + c.lasts("drain", 30*time.Second)
+		t := c.lasts("drain-delay", 2*time.Second) + c.lasts("drain", 30*time.Second)
 		if c.flags["attach"] == "" {
 			t += c.lasts("stop-timeout", 30*time.Second)
 		}
@@ -108,7 +111,7 @@ func ending(c container) time.Duration {
 	case "epp":
 		return c.lasts("drain-delay", 5*time.Second) + c.lasts("drain", 30*time.Second)
 	case "envoy":
-		return c.lasts("drain-delay", 0) + c.lasts("drain", 0)
+		return c.lasts("drain-delay", 5*time.Second) + c.lasts("drain", 5*time.Minute)
 	}
 	return 0
 }
@@ -136,6 +139,20 @@ func waits(p node) string {
 	return orElse(why, "it has not begun")
 }
 
+// elected says that a pod is a picker of which only one is ready, by a lease.
+func elected(p node) bool {
+	return slices.ContainsFunc(containers(p), func(c container) bool {
+		on, given := c.flags["leader-elect"]
+		return c.role == "epp" && given && on != "false"
+	})
+}
+
+// runs says that all containers of a pod do.
+func runs(p node) bool {
+	list := p.at("status", "containerStatuses").list()
+	return len(list) > 0 && !slices.ContainsFunc(list, func(s node) bool { return !s.at("state", "running").there() })
+}
+
 // guarded wants a NetworkPolicy for who comes in.
 func (e *exam) guarded(ns namespace, p node) {
 	if p.at("metadata", "labels", componentLabel).text() != "worker" {
@@ -148,12 +165,12 @@ func (e *exam) guarded(ns namespace, p node) {
 	e.say("kube-no-network-policy", podName(p), !held, "who comes in is %s", map[bool]string{true: "bounded", false: "not bounded"}[held])
 }
 
-// budgets wants one for every component of which there are several.
+// budgets wants one for every component of which there are several that serve: of elected pickers another stands by.
 func (e *exam) budgets(ns namespace, ours []node) {
 	count, without := map[string]int{}, map[string]bool{}
 	for _, p := range ours {
 		what := p.at("metadata", "labels", componentLabel).text()
-		if what == "hub" || what == "" {
+		if what == "hub" || what == "" || elected(p) {
 			continue
 		}
 		count[what]++

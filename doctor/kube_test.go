@@ -88,7 +88,7 @@ func judged(ns namespace) Report {
 }
 
 // TestTheChartIsFine: what is shipped has none of the mistakes that doctor looks for. The engines of spoke-pickers are its user's, and
-// not in the chart, so that its pool is empty there; and its pickers have no budget yet.
+// not in the chart, so that its pool is empty there.
 func TestTheChartIsFine(t *testing.T) {
 	files, err := filepath.Glob("../deploy/yaml/spoke-*.yaml")
 	if err != nil || len(files) == 0 {
@@ -97,11 +97,7 @@ func TestTheChartIsFine(t *testing.T) {
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
 			ns := rendered(t, f)
-			exceptions := []string{"kube-pool-empty"}
-			if filepath.Base(f) == "spoke-pickers.yaml" {
-				exceptions = append(exceptions, "kube-no-budget")
-			}
-			wantIDs(t, without(judged(ns), exceptions))
+			wantIDs(t, without(judged(ns), []string{"kube-pool-empty"}))
 		})
 	}
 }
@@ -148,6 +144,54 @@ func TestMistakesInACluster(t *testing.T) {
 			c.change(&ns)
 			wantIDs(t, judged(ns), c.wants...)
 		})
+	}
+}
+
+// TestPickersThatStandBy are not ready on purpose; one that cannot run is a fault, and so is that none leads.
+func TestPickersThatStandBy(t *testing.T) {
+	unready := func(p node, state string) {
+		p.v.(map[string]any)["status"] = map[string]any{"phase": "Running",
+			"conditions":        []any{map[string]any{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}},
+			"containerStatuses": []any{map[string]any{"name": "picker", "state": map[string]any{state: map[string]any{"reason": "r"}}}}}
+	}
+	for _, c := range []struct {
+		pods  []int
+		state string
+		want  []string
+	}{
+		{[]int{1}, "running", nil},
+		{[]int{1}, "waiting", []string{"kube-pod"}},
+		{[]int{0, 1}, "running", []string{"kube-no-picker"}},
+	} {
+		ns := rendered(t, "../deploy/yaml/spoke-pickers.yaml")
+		for _, i := range c.pods {
+			unready(ns.pods[i], c.state)
+		}
+		wantIDs(t, without(judged(ns), []string{"kube-pool-empty"}), c.want...)
+	}
+}
+
+// TestEndsByDefault: who is given no time takes that of the flag's default, and an Envoy that is not ours is not asked.
+func TestEndsByDefault(t *testing.T) {
+	for _, c := range []struct {
+		args  []any
+		grace float64
+		bad   bool
+	}{
+		{[]any{"envoy", "run"}, 304, true},
+		{[]any{"envoy", "run"}, 305, false},
+		{[]any{"worker", "-attach=x"}, 31, true},
+		{[]any{"worker", "-attach=x"}, 32, false},
+		{[]any{"epp"}, 34, true},
+		{[]any{"epp"}, 35, false},
+		{[]any{"envoy", "-c", "x"}, 1, false},
+	} {
+		e := &exam{}
+		e.judgePod(node{map[string]any{"spec": map[string]any{"terminationGracePeriodSeconds": c.grace,
+			"containers": []any{map[string]any{"name": "c", "args": c.args}}}}})
+		if got := e.report().Has("kube-grace"); got != c.bad {
+			t.Errorf("%v with %.0f s: %v", c.args, c.grace, got)
+		}
 	}
 }
 

@@ -150,7 +150,10 @@ func containers(pod node) (out []container) {
 		for _, c := range pod.at("spec", key).list() {
 			args := append(c.at("command").texts(), c.at("args").texts()...)
 			x := container{name: c.at("name").text(), image: c.at("image").text(), flags: flagsOf(args)}
-			for _, a := range args {
+			for i, a := range args {
+				if a == "envoy" && !slices.Contains(args[i:], "run") {
+					continue // Envoy alone
+				}
 				if slices.Contains([]string{"door", "worker", "epp", "envoy", "hub", "sim"}, a) {
 					x.role = a
 					break
