@@ -296,7 +296,6 @@ func gatewaySims(t *testing.T) {
 		u.idle(t, factPatience)
 		cutBalance(t, u, finished)
 	})
-	t.Run("sessions", func(t *testing.T) { sessionsStay(t, u) })
 }
 
 // gatewayNextWorker: one worker refuses, and the next of the list serves, without a word to the client.
