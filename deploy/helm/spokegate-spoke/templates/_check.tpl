@@ -26,23 +26,27 @@
 {{- range .Values.workers }}
 {{- $w := include "sg.filled" (dict "item" . "defaults" $.Values.workerDefaults) | fromYaml }}
 {{- if hasKey $seen $w.name }}{{ fail (printf "workers: there are two of the name %s" $w.name) }}{{ end }}
+{{- if eq $w.name "door" }}{{ fail "workers[door].name: the doors' own objects have that name" }}{{ end }}
 {{- $_ := set $seen $w.name true }}
 {{- if and (ne $w.engine.kind "sim") (not $w.engine.image) }}{{ fail (printf "workers[%s].engine.image: which image has %s?" $w.name $w.engine.kind) }}{{ end }}
 {{- if and (ne $w.engine.kind "sim") (not $w.engine.model) }}{{ fail (printf "workers[%s].engine.model: which model is it to load?" $w.name) }}{{ end }}
 {{- if and (gt (int $w.engine.ranks) 1) (ne $w.engine.kind "vllm") (ne $w.engine.kind "sim") }}{{ fail (printf "workers[%s].engine.ranks: %s takes no rank from a request" $w.name $w.engine.kind) }}{{ end }}
+{{- if and $w.engine.servedName (has $w.engine.kind (list "trtllm" "sim")) }}{{ fail (printf "workers[%s].engine.servedName: %s serves under the name of its model" $w.name $w.engine.kind) }}{{ end }}
 {{- if not (or $.Values.doors.enabled $.Values.fleet.doors.address) }}{{ fail "workers: a shim serves only what a door has admitted: set doors.enabled=true, or say in fleet.doors where the doors are" }}{{ end }}
 {{- range $arg := $w.engine.args }}
 {{- if regexMatch "^--(host|port|uds|api-key)(=|$)" $arg }}{{ fail (printf "workers[%s].engine.args: %s would open the engine beside its shim" $w.name $arg) }}{{ end }}
 {{- end }}
 {{- end }}
-{{- $seen = dict }}
 {{- range .Values.pickers }}
 {{- $p := include "sg.filled" (dict "item" . "defaults" $.Values.pickerDefaults) | fromYaml }}
-{{- if hasKey $seen $p.name }}{{ fail (printf "pickers: there are two of the name %s" $p.name) }}{{ end }}
+{{- if hasKey $seen $p.name }}{{ fail (printf "pickers: there are two of the name %s, of pickers and workers: their objects would be the same" $p.name) }}{{ end }}
+{{- if has $p.name (list "door" "doors" "worker") }}{{ fail (printf "pickers[%s].name: objects of doors and workers have that name" $p.name) }}{{ end }}
 {{- $_ := set $seen $p.name true }}
 {{- if and (not $p.plaintext) (not $p.tls.selfSigned) (not $p.tls.secretName) }}
 {{- fail (printf "pickers[%s]: prompts would cross the network unencrypted: set tls.selfSigned or tls.secretName, or say plaintext=true where the network itself encrypts" $p.name) }}{{ end }}
 {{- if and $p.pool.create (not $p.pool.selector) }}{{ fail (printf "pickers[%s].pool.selector: which pods are in the pool? Those of workers are not: they join doors" $p.name) }}{{ end }}
+{{- if and $.Values.networkPolicy.enabled (not $p.pool.selector) (not $p.egress) }}
+{{- fail (printf "pickers[%s].pool.selector: no network policy lets the picker reach pods that it does not name: give their labels, or rules in egress" $p.name) }}{{ end }}
 {{- if and $p.modelDir (not $p.modelsClaim) }}{{ fail (printf "pickers[%s].modelDir is a folder on modelsClaim, which is not given" $p.name) }}{{ end }}
 {{- end }}
 {{- end }}
