@@ -117,7 +117,8 @@ func (d *door) dial() (*grpc.ClientConn, error) {
 			MinConnectTimeout: rejoinMost,
 		}),
 	}
-	if d.host != "" {
+	//lint:ignore SA1019 gRPC refuses an authority that is not the name in the credentials
+	if d.host != "" && d.credentials().Info().ServerName == "" {
 		options = append(options, grpc.WithAuthority(d.host))
 	}
 	return grpc.NewClient(d.target, options...)

@@ -32,10 +32,7 @@ func (d dialing) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, erro
 	return nil, nil, errors.New("mtls: these credentials are for calling")
 }
 
-// Info does not tell the name: gRPC would refuse a connection that is made for another host.
-func (d dialing) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
-}
+func (d dialing) Info() credentials.ProtocolInfo          { return d.fresh().Info() }
 func (d dialing) Clone() credentials.TransportCredentials { return d }
 func (d dialing) OverrideServerName(string) error         { return nil }
 
