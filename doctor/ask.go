@@ -19,8 +19,12 @@ import (
 	"github.com/spokegate/spokegate/enginemetrics"
 )
 
-// mostRead bounds a page, in bytes. An Envoy with thousands of clusters tells them in tens of megabytes.
-const mostRead = 128 << 20
+// Bounds of what is read of an answer, in bytes. An Envoy with thousands of clusters tells them in tens of megabytes, an API server
+// its pods; all others are asked many at once.
+const (
+	mostRead = 128 << 20
+	mostPage = 16 << 20
+)
 
 // askTime bounds one question within a check.
 const askTime = 5 * time.Second
@@ -38,14 +42,25 @@ func get(ctx context.Context, address, path string) (answer, error) {
 	return send(ctx, address, http.MethodGet, path, nil, nil)
 }
 
-// send makes one request on a connection of its own. A URL's scheme in address is followed; without one it is plain HTTP. Whose
-// certificate it is, other checks look at.
+// getLarge is get, of an answer of up to mostRead.
+func getLarge(ctx context.Context, address, path string) (answer, error) {
+	return ask(ctx, anyone, address, http.MethodGet, path, nil, nil, mostRead)
+}
+
+// anyone may answer: whose certificate it is, other checks look at.
+var anyone = &tls.Config{InsecureSkipVerify: true}
+
+// send makes one request on a connection of its own. A URL's scheme in address is followed; without one it is plain HTTP.
 func send(ctx context.Context, address, method, path string, header http.Header, body io.Reader) (answer, error) {
-	return sendTo(ctx, &tls.Config{InsecureSkipVerify: true}, address, method, path, header, body)
+	return ask(ctx, anyone, address, method, path, header, body, mostPage)
 }
 
 // sendTo is send, to who has the right certificate.
 func sendTo(ctx context.Context, who *tls.Config, address, method, path string, header http.Header, body io.Reader) (answer, error) {
+	return ask(ctx, who, address, method, path, header, body, mostPage)
+}
+
+func ask(ctx context.Context, who *tls.Config, address, method, path string, header http.Header, body io.Reader, most int64) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	scheme, at, base := parts(address)
@@ -69,7 +84,10 @@ func sendTo(ctx context.Context, who *tls.Config, address, method, path string, 
 		return answer{}, plain(err)
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, mostRead))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if int64(len(data)) > most {
+		return answer{}, fmt.Errorf("%s answers more than %d MiB", path, most>>20)
+	}
 	return answer{resp.StatusCode, resp.Header, data, resp.TLS}, err
 }
 

@@ -151,7 +151,7 @@ func (p *process) introduce(ctx context.Context) {
 	p.trip = time.Since(before)
 	ready, err := get(ctx, p.ops, "/readyz")
 	if err == nil {
-		p.ready = strings.Split(strings.TrimSpace(string(ready.body)), "\n")
+		p.ready = few(strings.Split(strings.TrimSpace(string(ready.body)), "\n"), mostLines)
 	}
 	if p.err != nil {
 		p.old = err == nil
@@ -161,10 +161,19 @@ func (p *process) introduce(ctx context.Context) {
 	if p.is("door", "epp") {
 		var page fleetPage
 		if err := getJSON(ctx, p.ops, "/fleet", &page); err == nil {
+			page.Workers, page.Endpoints = few(page.Workers, mostWorkers), few(page.Endpoints, mostWorkers)
 			p.fleet = &page
 		}
 	}
 }
+
+// Bounds of what is believed of one process: each worker is asked, each line that is bad is printed.
+const (
+	mostLines   = 500
+	mostWorkers = 4096 // as many as a fleet may have
+)
+
+func few[T any](list []T, most int) []T { return list[:min(len(list), most)] }
 
 // of gives the processes of these roles that have said who they are.
 func (e *exam) of(roles ...string) (list []*process) {

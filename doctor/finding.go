@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Severity is how bad a finding is.
@@ -63,9 +64,9 @@ type Finding struct {
 func newFinding(id, where string, bad bool, format string, args ...any) Finding {
 	k, known := kindOf(id)
 	if !known { // a test holds every id in the code against the table
-		return Finding{ID: id, Area: "doctor", Severity: CannotTell, Where: where, Saw: "there is no such kind of finding"}
+		return Finding{ID: id, Area: "doctor", Severity: CannotTell, Where: oneLine(where), Saw: "there is no such kind of finding"}
 	}
-	f := Finding{ID: id, Area: k.Area, Severity: OK, Where: where, Saw: oneLine(fmt.Sprintf(format, args...))}
+	f := Finding{ID: id, Area: k.Area, Severity: OK, Where: oneLine(where), Saw: oneLine(fmt.Sprintf(format, args...))}
 	if bad {
 		f.Severity, f.Wrong, f.Mend = k.Severity, k.Wrong, k.Mend
 	}
@@ -75,10 +76,10 @@ func newFinding(id, where string, bad bool, format string, args ...any) Finding 
 // mostSaid bounds what is repeated of what others say, in bytes.
 const mostSaid = 400
 
-// oneLine keeps what others say from spreading over a terminal.
+// oneLine keeps what others say, names of theirs too, from spreading over a terminal, or turning around what stands in it.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

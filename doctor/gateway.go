@@ -60,7 +60,7 @@ func (e *exam) askGateways(ctx context.Context, admins []string) {
 }
 
 func (g *gateway) read(ctx context.Context) error {
-	a, err := get(ctx, g.admin, "/config_dump?include_eds")
+	a, err := getLarge(ctx, g.admin, "/config_dump?include_eds")
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,10 @@ func checkRequest(ctx context.Context, e *exam) {
 		if onLoopback(at) && !d.here {
 			continue
 		}
+		if !d.mayHaveKey(at) {
+			e.found("request-elsewhere", d.where(), "its pages are at %s, and say that clients come to %s", d.ops, at)
+			continue
+		}
 		id, err := e.request(ctx, d, at)
 		e.say("request-failed", d.where(), err != nil, "%s: %s", at, orNil(err, "one token was answered"))
 		if err == nil {
@@ -67,6 +71,11 @@ func (e *exam) request(ctx context.Context, d *process, at string) (string, erro
 		return "", fmt.Errorf("model %s: answered %d%s, x-request-id %s", model, a.status, code(a), id)
 	}
 	return id, nil
+}
+
+// mayHaveKey: pages have no certificate and may be anybody's, so they do not say to which other host a key goes.
+func (p *process) mayHaveKey(at string) bool {
+	return p.here && isHere(at) || host(at) == host(p.ops)
 }
 
 // trusted is whom the key may be sent to: on this machine who has the door's own certificate, elsewhere who is vouched for.
