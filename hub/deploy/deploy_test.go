@@ -58,6 +58,15 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestSpokeLabel: a spoke's name is its label, as the chart has it, wherever it can be one.
+func TestSpokeLabel(t *testing.T) {
+	for spoke, want := range map[string]string{"north": "north", "eu.north-1": "eu.north-1", "North_1": "North_1", "north@eu": Name("north@eu"), "north-": Name("north-")} {
+		if got := label(spoke); got != want || !labelRE.MatchString(got) {
+			t.Errorf("%s: %s, want %s", spoke, got, want)
+		}
+	}
+}
+
 // TestReadBack: whatever stands in a setting, YAML reads it back as it was.
 func TestReadBack(t *testing.T) {
 	templates, err := Load("")

@@ -111,7 +111,7 @@ type data struct {
 	Name       string // for Kubernetes; Endpoint is the endpoint's own
 	Endpoint   string
 	Spoke      string
-	SpokeLabel string // as a label's value
+	SpokeLabel string // as a label's value, which the chart's network policies select by
 	Models     []string
 	Site
 	Engine   Deployment
@@ -131,7 +131,7 @@ func (t *Templates) Render(spoke string, site Site, items []Item) ([]byte, error
 			return nil, fmt.Errorf("endpoint %s: there is no stack %q; there are %s", i.Endpoint, i.Stack, strings.Join(t.Stacks(), ", "))
 		}
 		d := data{
-			Name: Name(i.Endpoint), Endpoint: i.Endpoint, Spoke: spoke, SpokeLabel: Name(spoke), Site: site, Engine: i.Deployment, Replicas: i.Count(),
+			Name: Name(i.Endpoint), Endpoint: i.Endpoint, Spoke: spoke, SpokeLabel: label(spoke), Site: site, Engine: i.Deployment, Replicas: i.Count(),
 			Models: slices.Sorted(slices.Values(i.Models)),
 		}
 		var one bytes.Buffer
@@ -188,4 +188,12 @@ func Name(endpoint string) string {
 	}, strings.ToLower(endpoint))
 	sum := sha256.Sum256([]byte(endpoint))
 	return strings.Trim(clean[:min(len(clean), 41)], "-") + "-" + hex.EncodeToString(sum[:4])
+}
+
+// label is a name as a label's value: itself where it is one.
+func label(name string) string {
+	if labelRE.MatchString(name) {
+		return name
+	}
+	return Name(name)
 }
