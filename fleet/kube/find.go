@@ -63,8 +63,8 @@ type found struct {
 	undeclared []int32         // target ports that no ready pod declares
 }
 
-// find makes workers of pods: each port of each that has an address. Where two have the same one, a pod that stays is
-// believed before one that goes, and a new one before an old one: the old one's word is late.
+// find makes workers of pods: each port of each that has an address. Where there are more than a fleet takes, those that serve
+// stay before those that do not, and old ones before new ones: who makes many pods puts nobody out.
 func find(p *pool, all map[string]pod, endpoint string) found {
 	f := found{pods: map[string]int{}}
 	if p == nil {
@@ -90,11 +90,9 @@ func find(p *pool, all map[string]pod, endpoint string) found {
 			declared[port] = declared[port] || state == "ready"
 		}
 	}
+	pods = f.apart(pods)
 	slices.SortFunc(pods, func(a, b pod) int {
-		if a.deleting != b.deleting {
-			return map[bool]int{true: 1, false: -1}[a.deleting]
-		}
-		return cmp.Or(b.created.Compare(a.created), strings.Compare(a.name, b.name))
+		return cmp.Or(a.rank()-b.rank(), a.created.Compare(b.created), strings.Compare(a.name, b.name))
 	})
 	trial := fleet.NewTrial()
 	for _, is := range pods {
@@ -110,6 +108,26 @@ func find(p *pool, all map[string]pod, endpoint string) found {
 	return f
 }
 
+// apart leaves one pod an address. One that stays is believed before one that goes, one that serves before one that does not, as
+// where both have their node's; and then a new one before an old one, whose word is late.
+func (f *found) apart(pods []pod) (left []pod) {
+	slices.SortFunc(pods, func(a, b pod) int {
+		return cmp.Or(a.rank()-b.rank(), b.created.Compare(a.created), strings.Compare(a.name, b.name))
+	})
+	at := map[string]string{}
+	for _, is := range pods {
+		other, taken := at[is.ip]
+		switch {
+		case !taken:
+			at[is.ip] = is.name
+			left = append(left, is)
+		case !is.deleting: // else its successor is here
+			f.problems = append(f.problems, fmt.Sprintf("pod %s is left out: its address %s is that of pod %s", is.name, is.ip, other))
+		}
+	}
+	return left
+}
+
 // take adds the workers of a pod.
 func (f *found) take(trial fleet.Trial, p *pool, is pod, endpoint string) {
 	for i, port := range p.ports {
@@ -121,13 +139,11 @@ func (f *found) take(trial fleet.Trial, p *pool, is pod, endpoint string) {
 		if err == nil {
 			err = trial.Join(w.Worker)
 		}
-		switch {
-		case err == nil:
-			f.workers = append(f.workers, w)
-		case errors.Is(err, fleet.ErrDuplicate) && is.deleting: // its successor is here
-		default:
+		if err != nil {
 			f.problems = append(f.problems, fmt.Sprintf("pod %s is left out at port %d: %v", is.name, port, err))
+			continue
 		}
+		f.workers = append(f.workers, w)
 	}
 }
 

@@ -6,8 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/fleet/roster"
 )
 
 // podFrom reads a pod as an API server writes it.
@@ -104,7 +108,14 @@ func TestFind(t *testing.T) {
 		"an address again": {large, []string{
 			ready("old", "10.0.0.1", "", `, "deletionTimestamp": "2026-01-01T00:00:00Z"`), ready("new", "10.0.0.1", "", ""),
 			ready("a", "10.0.0.2", "", ""), strings.Replace(ready("b", "10.0.0.2", "", ""), "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", 1)},
-			[]string{"b 10.0.0.2:8000 attached", "new 10.0.0.1:8000 attached", "pod a is left out at port 8000: address 10.0.0.2:8000 of b: taken by a worker that is alive"}},
+			[]string{"b 10.0.0.2:8000 attached", "new 10.0.0.1:8000 attached", "pod a is left out: its address 10.0.0.2 is that of pod b"}},
+		"a node's address": {large, []string{ready("serves", "10.0.0.1", "", ""),
+			strings.Replace(strings.Replace(ready("crashes", "10.0.0.1", "", ""), "2026-01-01", "2026-01-02", 1), `"Ready", "status": "True"`, `"Ready", "status": "False"`, 1)},
+			[]string{"serves 10.0.0.1:8000 attached", "pod crashes is left out: its address 10.0.0.1 is that of pod serves"}},
+		"events of other hosts": {large, []string{ready("a", "10.0.0.1", `"spokegate.io/kv-events": "tcp://10.0.0.9:6379", "spokegate.io/kv-replay": "tcp://metadata.internal:80"`, "")},
+			[]string{"a 10.0.0.1:8000 attached",
+				`pod a: annotation spokegate.io/kv-events is not taken: "tcp://10.0.0.9:6379": want tcp://*:PORT, for a pod tells of itself alone`,
+				`pod a: annotation spokegate.io/kv-replay is not taken: "tcp://metadata.internal:80": want tcp://*:PORT, for a pod tells of itself alone`}},
 		"a long name":      {large, []string{ready(long, "10.0.0.1", "", "")}, []string{long[:53] + "-" + hashed(long) + " 10.0.0.1:8000 attached"}},
 		"a link's address": {large, []string{ready("a", "169.254.0.1", "", "")}, []string{`pod a is left out at port 8000: invalid worker: address "169.254.0.1:8000": want one host that others reach, and a port`}},
 	} {
@@ -173,5 +184,53 @@ func TestRestarts(t *testing.T) {
 	}
 	if want := []string{hashed("uid of a") + "-0", hashed("uid of a") + "-3"}; !slices.Equal(epochs, want) {
 		t.Errorf("%q, want %q", epochs, want)
+	}
+}
+
+// TestALotIsSaid: what one pod says is bounded, whatever it says.
+func TestALotIsSaid(t *testing.T) {
+	p, err := poolOf(poolFrom(t, large))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 200_000)
+	many := map[string]string{}
+	for i := range 5000 {
+		many[fmt.Sprintf("%sa-%04d", Prefix, i)] = "x"
+	}
+	for name, annotations := range map[string]map[string]string{
+		"joins": {Joins: long}, "role": {Prefix + "role": long}, "engine": {Prefix + "engine": long}, "metrics": {Prefix + "metrics": "/" + long}, "many": many,
+		"kv-events": {Prefix + "kv-events": "tcp://*:" + long}, "block-size": {Prefix + "block-size": long},
+	} {
+		o := podFrom(t, ready("a", "10.0.0.1", "", ""))
+		o.Annotations = annotations
+		is := podOf(o)
+		said := strings.Join(find(p, map[string]pod{"a": is}, "large").problems, "\n")
+		if is.entry != (roster.Entry{}) || said == "" || len(said) > 1000 {
+			t.Errorf("%s: %+.300v, %d bytes: %.300s", name, is.entry, len(said), said)
+		}
+	}
+}
+
+// TestManyNewPods put nobody out that serves, or was there before them.
+func TestManyNewPods(t *testing.T) {
+	p, err := poolOf(poolFrom(t, large))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := map[string]pod{}
+	for i := range 10_000 {
+		is := pod{name: fmt.Sprintf("new-%d", i), ip: fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), created: time.Unix(int64(1000+i), 0), ready: i%4 == 0}
+		pods[is.name] = is
+	}
+	pods["served"] = pod{name: "served", ip: "10.0.0.1", created: time.Unix(1, 0), ready: true}
+	pods["going"] = pod{name: "going", ip: "10.0.0.2", created: time.Unix(1, 0), ready: true, deleting: true}
+	f := find(p, pods, "large")
+	there := map[string]bool{}
+	for _, w := range f.workers {
+		there[w.Worker.Name] = true
+	}
+	if len(f.workers) != fleet.MaxWorkers || len(f.problems) != 10_002-fleet.MaxWorkers || !there["served"] || there["going"] || !there["new-9996"] || !there["new-1"] || there["new-9999"] {
+		t.Errorf("%d workers, %d problems: %v", len(f.workers), len(f.problems), there["served"])
 	}
 }

@@ -61,9 +61,23 @@ var fields = []struct {
 	{"block-size", func(e *roster.Entry, v string) error { return number(&e.BlockSize, v) }},
 	{"ranks", func(e *roster.Entry, v string) error { return number(&e.Ranks, v) }},
 	{"metrics", func(e *roster.Entry, v string) error { e.Metrics = v; return nil }},
-	{"kv-events", func(e *roster.Entry, v string) error { e.KVEvents = v; return nil }},
-	{"kv-replay", func(e *roster.Entry, v string) error { e.KVReplay = v; return nil }},
+	{"kv-events", func(e *roster.Entry, v string) error { e.KVEvents = v; return own(v) }},
+	{"kv-replay", func(e *roster.Entry, v string) error { e.KVReplay = v; return own(v) }},
 }
+
+// own: who may make a pod does not have a picker call other hosts.
+func own(endpoint string) error {
+	if !strings.HasPrefix(endpoint, "tcp://*:") {
+		return fmt.Errorf("%q: want tcp://*:PORT, for a pod tells of itself alone", endpoint)
+	}
+	return nil
+}
+
+// Bounds of what a pod may say, for each step keeps and tells all of it: bytes of an annotation, and notes.
+const (
+	mostValue = 253
+	mostNotes = 8
+)
 
 func number(into *uint32, value string) error {
 	n, err := strconv.ParseUint(value, 10, 32)
@@ -83,7 +97,7 @@ func (p *pod) annotated(annotations map[string]string, role string) {
 		return
 	case "", "false":
 	default:
-		p.out = fmt.Sprintf("annotation %s %q: want true or false", Joins, v)
+		p.out = fmt.Sprintf("annotation %s %.64q: want true or false", Joins, v)
 		return
 	}
 	known := []string{Joins, Prefix + "role"}
@@ -94,8 +108,10 @@ func (p *pod) annotated(annotations map[string]string, role string) {
 			continue
 		}
 		try := p.entry
-		err := f.set(&try, v)
-		if err == nil {
+		err := error(nil)
+		if len(v) > mostValue {
+			err = fmt.Errorf("%d bytes: want at most %d", len(v), mostValue)
+		} else if err = f.set(&try, v); err == nil {
 			err = judge(try)
 		}
 		if err != nil {
@@ -110,6 +126,9 @@ func (p *pod) annotated(annotations map[string]string, role string) {
 		}
 	}
 	slices.Sort(p.notes)
+	if n := len(p.notes); n > mostNotes {
+		p.notes = append(slices.Clone(p.notes[:mostNotes]), fmt.Sprintf("%d more annotations are not taken", n-mostNotes))
+	}
 	p.role(annotations[Prefix+"role"], role)
 }
 
@@ -134,7 +153,7 @@ func (p *pod) role(annotation, label string) {
 		p.entry.Role = value
 	case "", "both", "prefill-decode":
 	default:
-		p.out = fmt.Sprintf("%s %q: want %s, %s or both", where, value, fleet.RolePrefill, fleet.RoleDecode)
+		p.out = fmt.Sprintf("%s %.64q: want %s, %s or both", where, value, fleet.RolePrefill, fleet.RoleDecode)
 	}
 }
 
@@ -155,6 +174,17 @@ func (p *pod) state() string {
 		return "ready"
 	}
 	return "not_ready"
+}
+
+// rank is lower of a pod whose word counts more.
+func (p *pod) rank() int {
+	switch {
+	case p.deleting:
+		return 2
+	case !p.ready:
+		return 1
+	}
+	return 0
 }
 
 // States are all that Status.Pods counts by.

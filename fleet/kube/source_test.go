@@ -194,8 +194,16 @@ func (w *world) oracle() (lines []string) {
 			if q == p || !here(q) || q.Status.PodIP != p.Status.PodIP {
 				continue
 			}
-			going, stays := p.DeletionTimestamp != nil, q.DeletionTimestamp == nil
-			if going && stays || going != stays && q.CreationTimestamp.After(p.CreationTimestamp.Time) {
+			word := func(p *Pod) int {
+				switch {
+				case p.DeletionTimestamp != nil:
+					return 0
+				case p.Status.Conditions[0].Status != "True":
+					return 1
+				}
+				return 2
+			}
+			if word(q) > word(p) || word(q) == word(p) && q.CreationTimestamp.After(p.CreationTimestamp.Time) {
 				beaten = true
 			}
 		}

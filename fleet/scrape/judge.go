@@ -93,7 +93,7 @@ func (j *judge) answered(f found) {
 	}
 	j.starting, j.failed, j.fails, j.problem = false, false, 0, ""
 	if f.err != nil {
-		j.problem = f.err.Error()
+		j.problem = short(f.err)
 	}
 }
 

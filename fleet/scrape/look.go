@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spokegate/spokegate/enginemetrics"
@@ -37,7 +38,7 @@ func (s *Scraper) look(ctx context.Context, t Target) found {
 	f := found{at: time.Now()}
 	if err := s.healthy(ctx, t); err != nil {
 		s.metrics.asked("health", "failed")
-		f.why = err.Error()
+		f.why = short(err)
 		return f
 	}
 	s.metrics.asked("health", "ok")
@@ -51,6 +52,17 @@ func (s *Scraper) look(ctx context.Context, t Target) found {
 		s.metrics.asked("metrics", "ok")
 	}
 	return f
+}
+
+// mostSaid bounds what is kept of an error, in bytes: it may repeat what an engine sent.
+const mostSaid = 256
+
+func short(err error) string {
+	s := err.Error()
+	if len(s) > mostSaid {
+		s = strings.ToValidUTF8(s[:mostSaid], "") + "…"
+	}
+	return s
 }
 
 // healthy asks GET /health. An engine that has no such page answers, and that is enough; one that answers 5xx says that it does
