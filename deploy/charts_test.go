@@ -74,6 +74,8 @@ func TestRefused(t *testing.T) {
 		{"spoke-minimal", "pickers[0].name=sim,pickers[0].pool.selector.a=b", "pickers: there are two of the name sim"},
 		{"spoke-minimal", "pickers[0].name=worker,pickers[0].pool.selector.a=b", "pickers[worker].name: objects of doors and workers have that name"},
 		{"spoke-minimal", "workers[0].engine.servedName=x", "workers[sim].engine.servedName: sim serves under the name of its model"},
+		{"spoke-hub-mtls", "kafka.brokers=a:9093\\,b:9094", "kafka.ports: the network policy does not let b:9094 through"},
+		{"hub-postgres", "database.postgres.url=postgres://hub@db:6432/hub", "database.postgres.port: the url has 6432, and the network policy lets 5432 through"},
 		{"hub-sqlite", "replicas=2", "replicas: SQLite is one hub's"},
 		{"hub-sqlite", "push.tls.issuerRef.name=", "push.tls: doors know the hub by certificates"},
 		{"hub-sqlite", "api.tls.issuerRef.name=", "api: admin tokens would cross the network unencrypted"},

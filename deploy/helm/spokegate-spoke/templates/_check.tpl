@@ -20,6 +20,10 @@
 {{- if and .kafka.sasl.mechanism (not (and .kafka.sasl.user .kafka.sasl.secretName)) }}{{ fail "kafka.sasl: a mechanism wants user and secretName" }}{{ end }}
 {{- if and (eq .kafka.sasl.mechanism "plain") (not .kafka.tls) }}{{ fail "kafka.sasl: plain tells the password to everybody on the way: set kafka.tls, or take scram-sha-512" }}{{ end }}
 {{- if and .doors.enabled .fleet.doors.address }}{{ fail "fleet.doors is for doors that are not this chart's: leave it empty where doors.enabled=true" }}{{ end }}
+{{- if and .kafka.brokers .networkPolicy.enabled }}{{ range splitList "," .kafka.brokers }}
+{{- $port := int (include "sg.port" .) }}{{ $open := false }}{{ range $.Values.kafka.ports }}{{ if eq (int .) $port }}{{ $open = true }}{{ end }}{{ end }}
+{{- if not $open }}{{ fail (printf "kafka.ports: the network policy does not let %s through" .) }}{{ end }}
+{{- end }}{{ end }}
 {{- if and .kafka.tlsSecretName (not .kafka.tls) }}{{ fail "kafka.tlsSecretName goes with kafka.tls=true" }}{{ end }}
 {{- end }}
 {{- $seen := dict }}
