@@ -54,6 +54,7 @@ func (e *envoyRunFlags) complete() error {
 		return err
 	}
 	e.door.envoy.DrainFile = filepath.Join(e.door.dir, "run", "envoy.drain")
+	e.door.envoy.MaxHeap = heapWithin(ownMemoryLimit())
 	return nil
 }
 
