@@ -24,7 +24,7 @@ func TestHubMakesTheSamePod(t *testing.T) {
 	site := hubdeploy.Site{Namespace: "spokegate", Image: "ghcr.io/spokegate/spokegate:0.1.0", Doors: []string{"dns:spokegate-doors.spokegate.svc:8090"},
 		ModelsClaim: "models", FleetIssuer: "spokegate-fleet", DoorName: "spokegate-doors.spokegate.svc"}
 	text, err := templates.Render("north", site, []hubdeploy.Item{{Endpoint: "large", Models: []string{"org/large"}, Deployment: hubdeploy.Deployment{
-		Stack: "plain", Model: "/models/large", Image: "registry.example.com/vllm:0.32", GPU: "H100", GPUs: 2, EngineArgs: []string{"--tensor-parallel-size=2"}}}})
+		Stack: "plain", Model: "/models/large", Image: "registry.example.com/vllm:0.32", GPU: "NVIDIA-H100-80GB-HBM3", GPUs: 2, EngineArgs: []string{"--tensor-parallel-size=2"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
