@@ -63,6 +63,7 @@ func TestCertificates(t *testing.T) {
 
 // TestFiles: a token that others read, and a folder that they may write to.
 func TestFiles(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
 	token := dir + "/join-token"
 	if err := os.WriteFile(token, []byte(strings.Repeat("x", 32)), 0o600); err != nil {
@@ -81,4 +82,6 @@ func TestFiles(t *testing.T) {
 	_ = os.Chmod(token, 0o640)
 	_ = os.Chmod(dir, 0o777)
 	wantIDs(t, look(), "folder-open")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+	wantIDs(t, look())
 }
