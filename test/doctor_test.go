@@ -65,7 +65,7 @@ func TestDoctor(t *testing.T) {
 		return nil
 	})
 
-	engine := startEngine("sim-small") // open to this machine, and of another kind than the others
+	engine := startEngine("sim-small")               // open to this machine, and of another kind than the others
 	u.closer = append(u.closer, engine.server.Close) // when the worker has gone
 	stray := command("worker", "-name", "stray", "-endpoint", "nowhere", "-dir", u.dir, "-doors", "unix:"+filepath.Join(u.dir, "run", "fleet.sock"),
 		"-join-token-file", filepath.Join(u.dir, "run", "join-token"), "-attach", engine.server.URL, "-body-limit", "1048576", "-ops", "127.0.0.1:0")
