@@ -54,6 +54,9 @@ type Sidecar struct {
 // SidecarSecrets is where a sidecar finds tokens, certificates and a policy.
 const SidecarSecrets = "/etc/spokegate"
 
+// SidecarRedis is the key of that Secret with the URL of the doors' Redis, which may have a password.
+const SidecarRedis = "redis-url"
+
 func (g Gateway) withDefaults() Gateway {
 	g.Door = g.Door.withDefaults()
 	def(&g.Name, "spokegate")
@@ -75,9 +78,9 @@ func (g Gateway) Validate() error {
 	bad(d.TrustedHops != 0, "trusted hops: it does not tell admission what proxies before it have seen; let them speak the PROXY protocol")
 	bad(d.PickerSocket != "", "a picker of its own: the pick rides on the admission's answer")
 	bad(d.WorkerTLS.Given(), "TLS towards workers: it cannot hold a certificate against the worker that was named")
-	bad(d.TLSCert != "", "a certificate from a file: name its Secret")
+	bad(d.TLSCert != "", "a certificate from a file: name its Secret, by -tls-secret")
 	bad(d.Collector != "", "a collector of traces: its spans would take the client's word for what is traced")
-	bad(len(g.Pools) == 0, "there is no endpoint")
+	bad(len(g.Pools) == 0, "there is no endpoint: name them by -policy, or each by -workers")
 	for _, p := range g.Pools {
 		bad(p.Service != "" && len(p.Addresses) > 0, "endpoint %s: want either a Service or addresses", p.Endpoint)
 		bad(g.HostEnvoy != "" && len(p.Addresses) == 0, "endpoint %s: want addresses, without Kubernetes", p.Endpoint)

@@ -13,7 +13,10 @@ func (g Gateway) deployment() Object {
 	door := Object{
 		"name": "door", "image": g.Sidecar.Image, "restartPolicy": "Always",
 		"args": append(list{"door", "-gateway", "envoy-gateway", "-name", "$(POD_NAME)", "-dir", g.Sidecar.Dir}, texts(g.Sidecar.Args)...),
-		"env":  list{Object{"name": "POD_NAME", "valueFrom": Object{"fieldRef": Object{"fieldPath": "metadata.name"}}}},
+		"env": list{
+			Object{"name": "POD_NAME", "valueFrom": Object{"fieldRef": Object{"fieldPath": "metadata.name"}}},
+			Object{"name": "SPOKEGATE_REDIS", "valueFrom": Object{"secretKeyRef": Object{"name": g.Sidecar.Secret, "key": SidecarRedis, "optional": true}}},
+		},
 		"ports": list{
 			Object{"name": "joins", "containerPort": g.Sidecar.Joins},
 			Object{"name": "ops", "containerPort": g.Sidecar.Ops},

@@ -55,11 +55,14 @@ func (d *doorFlags) completeGateway() error {
 		"-tls-cert": d.envoy.TLSCert != "", "-fleet-cert": d.fleetFlags.tls.Given(),
 	} {
 		if given {
-			errs = append(errs, fmt.Errorf("-gateway %s cannot do what %s asks for: docs/gateways.md", d.gateway, flag))
+			errs = append(errs, fmt.Errorf("-gateway %s cannot do what %s asks for: docs/gateways.md%s", d.gateway, flag, gatewayInstead[flag]))
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// gatewayInstead is what a gateway takes in place of a flag.
+var gatewayInstead = map[string]string{"-tls-cert": " (a Secret has what clients see: envoy print -tls-secret)"}
 
 // newFleet is where workers join: an Envoy of our own tells which of them it knows.
 func (d *doorFlags) newFleet() *fleet.Fleet {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/fleet"
+	"github.com/spokegate/spokegate/limits"
 )
 
 // printFlags are what is to be printed of which door.
@@ -42,7 +43,7 @@ func (p *printFlags) register(f *flag.FlagSet) {
 	f.StringVar(&p.gateway.Sidecar.Image, "image", "", "container `image` with this binary, for the door process in the gateway's pods")
 	f.StringVar(&p.gateway.Sidecar.Secret, "door-secret", "", "`Secret` that the door process finds at "+envoy.SidecarSecrets+" (default: the name of the objects, with -door)")
 	f.StringVar(&p.gateway.HostEnvoy, "host-envoy", "", "`version` of Envoy, where Envoy Gateway runs it beside itself and not on Kubernetes")
-	f.Var(&p.workers, "workers", "`ENDPOINT=WHERE` the workers of an endpoint are: a Service, SERVICE:PORT, or addresses, IP:PORT,IP:PORT; may be said again (default: the pods that are labelled as its workers)")
+	f.Var(&p.workers, "workers", "`ENDPOINT[=WHERE]` the workers of an endpoint are: a Service, SERVICE:PORT, or addresses, IP:PORT,IP:PORT; may be said again (default: the pods that are labelled as its workers, of each endpoint of -policy)")
 }
 
 // workerPlaces is a flag that may be said several times, once an endpoint.
@@ -51,11 +52,18 @@ type workerPlaces map[string]envoy.Pool
 func (w *workerPlaces) String() string { return "" }
 
 func (w *workerPlaces) Set(s string) error {
-	endpoint, where, ok := strings.Cut(s, "=")
-	if !ok || endpoint == "" || where == "" {
-		return fmt.Errorf("want ENDPOINT=WHERE")
+	endpoint, where, said := strings.Cut(s, "=")
+	if endpoint == "" || said && where == "" {
+		return fmt.Errorf("want ENDPOINT or ENDPOINT=WHERE")
+	}
+	if *w == nil {
+		*w = workerPlaces{}
 	}
 	p := envoy.Pool{Endpoint: endpoint}
+	if !said {
+		(*w)[endpoint] = p
+		return nil
+	}
 	for part := range strings.SplitSeq(where, ",") {
 		if at, err := netip.ParseAddrPort(part); err == nil {
 			p.Addresses = append(p.Addresses, at)
@@ -67,9 +75,6 @@ func (w *workerPlaces) Set(s string) error {
 			return fmt.Errorf("%q is neither SERVICE:PORT nor IP:PORT", part)
 		}
 		p.Service, p.Port = service, n
-	}
-	if *w == nil {
-		*w = workerPlaces{}
 	}
 	(*w)[endpoint] = p
 	return nil
@@ -143,6 +148,9 @@ func (p *printFlags) completeGateway(f *flag.FlagSet) error {
 	p.door.gateway = envoyGateway
 	if err := p.door.complete(); err != nil {
 		return err
+	}
+	if redis, err := limits.ParseRedisURL(p.door.redis); err == nil && given["redis"] && !onHost && redis.Password != "" {
+		return fmt.Errorf("-redis: its password would stand in the objects: put the URL into the Secret of the door processes as %s", envoy.SidecarRedis)
 	}
 	names, err := p.endpoints()
 	if err != nil {
