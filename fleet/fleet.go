@@ -35,6 +35,7 @@ type Fleet struct {
 	version uint64
 	acked   map[string]uint64 // endpoint → version at which Envoy has its workers
 	members map[string]*member
+	sorted  []*member         // by name: a change must not sort thousands
 	addrs   map[string]string // address → name
 	changed chan struct{}
 }
@@ -110,7 +111,14 @@ func (f *Fleet) join(w Worker) (*member, error) {
 	}
 	m := &member{Worker: w, ready: f.version + 1}
 	f.members[w.Name], f.addrs[w.Addr] = m, w.Name
+	at, _ := f.place(w.Name)
+	f.sorted = slices.Insert(f.sorted, at, m)
 	return m, nil
+}
+
+// place is where a name is among those sorted, or would be.
+func (f *Fleet) place(name string) (int, bool) {
+	return slices.BinarySearchFunc(f.sorted, name, func(m *member, name string) int { return strings.Compare(m.Name, name) })
 }
 
 // leave compares the member, so that a late call cannot remove a successor of the same name.
@@ -122,6 +130,8 @@ func (f *Fleet) leave(m *member) {
 	}
 	delete(f.members, m.Name)
 	delete(f.addrs, m.Addr)
+	at, _ := f.place(m.Name)
+	f.sorted = slices.Delete(f.sorted, at, at+1)
 	f.change()
 }
 
@@ -200,15 +210,27 @@ func (f *Fleet) publish() {
 }
 
 func (f *Fleet) reading() *reading {
-	r := &reading{view: &View{Version: f.version}, pickable: map[string][]Worker{}}
-	for _, m := range f.members {
+	r := &reading{view: &View{Version: f.version, Workers: slices.Grow([]Worker(nil), len(f.sorted))}, pickable: map[string][]Worker{}}
+	count := map[string]int{}
+	for _, m := range f.sorted {
 		r.view.Workers = append(r.view.Workers, m.Worker)
-	}
-	slices.SortFunc(r.view.Workers, func(a, b Worker) int { return strings.Compare(a.Name, b.Name) })
-	for _, w := range r.view.Workers {
-		if w.State == Ready && (f.blind || f.members[w.Name].ready <= f.acked[w.Endpoint]) {
-			r.pickable[w.Endpoint] = append(r.pickable[w.Endpoint], w)
+		if f.pickable(m) {
+			count[m.Endpoint]++
 		}
 	}
+	for _, m := range f.sorted {
+		if !f.pickable(m) {
+			continue
+		}
+		list := r.pickable[m.Endpoint]
+		if list == nil {
+			list = make([]Worker, 0, count[m.Endpoint])
+		}
+		r.pickable[m.Endpoint] = append(list, m.Worker)
+	}
 	return r
+}
+
+func (f *Fleet) pickable(m *member) bool {
+	return m.State == Ready && (f.blind || m.ready <= f.acked[m.Endpoint])
 }
