@@ -12,10 +12,24 @@ import (
 // envoyPatience is how long Envoy may take for its metrics, less than Prometheus waits by default.
 const envoyPatience = 8 * time.Second
 
+// envoyAtOnce is how often Envoy is asked at one time. It answers on the thread that also takes its configuration, where thousands
+// of clusters cost it much; two Prometheus may ask in one moment.
+const envoyAtOnce = 2
+
 // envoyMetrics passes on Envoy's metrics and nothing else of its admin page: whoever reaches that rules Envoy, so it stays on loopback.
-func envoyMetrics(admin string) page {
-	client := &http.Client{Transport: &http.Transport{}, Timeout: envoyPatience} // no proxy of the environment: it is this machine's
+func envoyMetrics(admin string, patience time.Duration) page {
+	client := &http.Client{Transport: &http.Transport{}, Timeout: patience, // no proxy of the environment: it is this machine's
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	asking := make(chan struct{}, envoyAtOnce)
 	return page{"GET /envoy/metrics", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asking <- struct{}{}:
+			defer func() { <-asking }()
+		default:
+			http.Error(w, "others are asking Envoy; try again", http.StatusServiceUnavailable)
+			return
+		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * patience)) // who asks and does not read is not waited for
 		resp, err := askEnvoy(r.Context(), client, admin)
 		if err != nil {
 			http.Error(w, fmt.Sprintf("Envoy's admin page at %s does not tell: %v", admin, err), http.StatusBadGateway)

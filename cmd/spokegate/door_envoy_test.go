@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -21,7 +22,7 @@ func TestEnvoyMetrics(t *testing.T) {
 		_, _ = io.WriteString(w, text)
 	}))
 	defer admin.Close()
-	ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(strings.TrimPrefix(admin.URL, "http://"))).Handler)
+	ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(strings.TrimPrefix(admin.URL, "http://"), envoyPatience)).Handler)
 	defer ops.Close()
 	get := func(path string) (int, string, string) {
 		resp, err := http.Get(ops.URL + path)
@@ -46,5 +47,46 @@ func TestEnvoyMetrics(t *testing.T) {
 	admin.Close()
 	if code, _, body := get("/envoy/metrics"); code != 502 || !strings.Contains(body, "does not tell") {
 		t.Errorf("without Envoy: got %d, %q", code, body)
+	}
+}
+
+// TestEnvoyIsNotOverrun: however many ask a door for Envoy's metrics, Envoy is asked by two at a time. Nor is it followed elsewhere.
+func TestEnvoyIsNotOverrun(t *testing.T) {
+	asked, answer := make(chan struct{}, 100), make(chan struct{})
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // stands for an Envoy that is slow
+		asked <- struct{}{}
+		<-answer
+		http.Redirect(w, r, "/quitquitquit", http.StatusFound)
+	}))
+	defer admin.Close()
+	ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(strings.TrimPrefix(admin.URL, "http://"), time.Minute)).Handler)
+	defer ops.Close()
+	get := func() int {
+		resp, err := http.Get(ops.URL + "/envoy/metrics")
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	slow := make(chan int, envoyAtOnce)
+	for range envoyAtOnce {
+		go func() { slow <- get() }()
+		<-asked
+	}
+	for range 10 {
+		if code := get(); code != http.StatusServiceUnavailable {
+			t.Errorf("got %d while others ask", code)
+		}
+	}
+	close(answer)
+	for range envoyAtOnce {
+		if code := <-slow; code != http.StatusBadGateway {
+			t.Errorf("a redirect is answered %d", code)
+		}
+	}
+	if n := len(asked); n != 0 {
+		t.Errorf("Envoy was asked %d times more", n)
 	}
 }
