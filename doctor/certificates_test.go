@@ -71,7 +71,7 @@ func TestFiles(t *testing.T) {
 	}
 	look := func() Report {
 		p := &process{here: true, about: About{Role: "worker", Name: "g1", Folder: dir, Flags: map[string]string{"join-token-file": "join-token", "dir": "."}}}
-		e := &exam{Target: Target{Dir: dir}, processes: []*process{p}}
+		e := &exam{Target: Target{Dirs: []string{dir}}, processes: []*process{p}}
 		checkFiles(t.Context(), e)
 		return without(e.report(), []string{"disk-low", "disk-full"})
 	}

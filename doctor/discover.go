@@ -14,6 +14,7 @@ import (
 // process is one of ours, by its pages.
 type process struct {
 	ops   string
+	left  string // the file that says where they are
 	about About
 	here  bool          // on this machine: its files can be read
 	trip  time.Duration // of the question
@@ -29,7 +30,10 @@ func (p *process) is(roles ...string) bool { return slices.Contains(roles, p.abo
 
 // where names it in findings.
 func (p *process) where() string {
-	if p.about.Role == "" {
+	switch {
+	case p.about.Role == "" && p.left != "":
+		return p.ops + " of " + p.left
+	case p.about.Role == "":
 		return p.ops
 	}
 	if p.about.Spoke == "" {
@@ -74,7 +78,10 @@ type workerLine struct {
 
 // discover finds what t leaves open: processes by the files in a folder, workers and Envoys by what doors say.
 func (e *exam) discover(ctx context.Context) {
-	asked := append(slices.Clone(e.Ops), e.opsOf(e.Dir)...)
+	asked := slices.Clone(e.Ops)
+	for _, dir := range e.Dirs {
+		asked = append(asked, e.opsOf(dir)...)
+	}
 	e.ask(ctx, asked)
 	var more []string // pages of shims that stand in folders of their own
 	for _, p := range e.processes {
@@ -91,8 +98,16 @@ func (e *exam) discover(ctx context.Context) {
 	}
 	e.askGateways(ctx, unique(admins))
 	if len(e.processes)+len(e.gateways) == 0 && e.Kube == "" {
-		e.found("nothing-found", "doctor", "no process has left its address in %s", filepath.Join(e.Dir, "run"))
+		e.found("nothing-found", "doctor", "no process has left its address in %s", strings.Join(runFolders(e.Dirs), ", "))
 	}
+}
+
+// runFolders are where processes leave their addresses.
+func runFolders(dirs []string) (list []string) {
+	for _, dir := range dirs {
+		list = append(list, filepath.Join(dir, "run"))
+	}
+	return list
 }
 
 // socketOr writes an absolute path as the address of a socket.
@@ -111,7 +126,9 @@ func (e *exam) opsOf(dir string) (list []string) {
 	files, _ := filepath.Glob(filepath.Join(dir, "run", "*.ops"))
 	for _, f := range append(files, filepath.Join(dir, "run", "ops"), filepath.Join(dir, "hub", "run", "ops")) { // the last: of `up`
 		if data, err := os.ReadFile(f); err == nil {
-			list = append(list, strings.TrimSpace(string(data)))
+			at := strings.TrimSpace(string(data))
+			e.left[at] = f
+			list = append(list, at)
 		}
 	}
 	return list
@@ -124,7 +141,7 @@ func (e *exam) ask(ctx context.Context, addresses []string) {
 		if slices.ContainsFunc(e.processes, func(p *process) bool { return p.ops == at }) {
 			continue
 		}
-		p := &process{ops: at, here: isHere(at)}
+		p := &process{ops: at, left: e.left[at], here: isHere(at)}
 		e.processes = append(e.processes, p)
 		waiting.Go(func() { p.introduce(ctx) })
 	}

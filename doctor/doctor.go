@@ -19,8 +19,8 @@ import (
 
 // Target says what to look at, and from what it may be discovered. Fields at zero are left out, or take the default beside them.
 type Target struct {
-	// Dir is the folder of a role on this machine: its files are looked at, and its processes found.
-	Dir string
+	// Dirs are folders of roles on this machine: their files are looked at, and their processes found.
+	Dirs []string
 	// Ops are addresses of pages of doors, pickers, workers and hubs: host:port, or unix:PATH. Each says what it is.
 	Ops []string
 	// Admin are Envoys' admin pages, of gateways other than our doors' too: host:port, or unix:PATH.
@@ -49,6 +49,7 @@ type exam struct {
 	Target
 	processes []*process
 	gateways  []*gateway
+	left      map[string]string // by an address the file that it was left in
 
 	mu       sync.Mutex
 	findings []Finding
@@ -72,7 +73,7 @@ var checks = []check{
 func Examine(ctx context.Context, t Target) Report {
 	t.Patience = cmp.Or(t.Patience, 10*time.Second)
 	t.BodyLimit = cmp.Or(t.BodyLimit, 32<<20)
-	e := &exam{Target: t}
+	e := &exam{Target: t, left: map[string]string{}}
 	e.discover(ctx)
 	var all errgroup.Group
 	all.SetLimit(8)

@@ -23,8 +23,10 @@ var secretFlags = []string{"join-token-file", "seed-file", "hub-token-file", "pu
 // checkFiles looks at what roles keep on this machine.
 func checkFiles(_ context.Context, e *exam) {
 	var folders, secrets []string
-	if dir, err := filepath.Abs(e.Dir); err == nil && e.Dir != "" {
-		folders = append(folders, dir)
+	for _, dir := range e.Dirs {
+		if dir, err := filepath.Abs(dir); err == nil {
+			folders = append(folders, dir)
+		}
 	}
 	for _, p := range e.of("door", "epp", "worker", "hub") {
 		if !p.here {

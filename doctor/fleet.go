@@ -9,7 +9,7 @@ import (
 )
 
 var workerKinds = []Kind{
-	{"envoy-away", "workers", Fault, "without Envoy on the line no worker can be picked", "start the door's Envoy with the bootstrap that `spokegate envoy print -bootstrap` makes of the door's own flags"},
+	{"envoy-away", "workers", Fault, "without Envoy on the line no worker can be picked", "start the door's Envoy: `spokegate envoy run` with the door's own flags"},
 	{"endpoint-empty", "workers", Fault, "requests for its models are answered 503", "start a worker with this -endpoint; of those that are there, the findings below say why they are not picked"},
 	{"endpoint-alone", "workers", Note, "while it is down or renewed, requests for its models fail", "a second worker"},
 	{"worker-stray", "workers", Warning, "the policy has no endpoint of that name, so it is never picked", "correct -endpoint of the worker, or add the endpoint to the policy"},

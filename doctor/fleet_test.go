@@ -1,8 +1,12 @@
 package doctor
 
 import (
+	"errors"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,7 +149,26 @@ func TestWhatDoesNotAnswer(t *testing.T) {
 	lis.Close()
 	r := examine(t, Target{Ops: []string{gone, serve(t, pages{"/readyz": "FAIL no policy\n"})}})
 	wantIDs(t, r, "ops-unreachable", "ops-strange", "not-ready")
-	wantIDs(t, examine(t, Target{Dir: t.TempDir()}), "nothing-found")
+	wantIDs(t, examine(t, Target{Dirs: []string{t.TempDir()}, Key: "k"}), "nothing-found", "request-no-door")
+	// Who does not answer is named by the file of its folder.
+	one, two := t.TempDir(), t.TempDir()
+	for file, at := range map[string]string{filepath.Join(one, "run", "w.ops"): gone, filepath.Join(two, "run", "ops"): "127.0.0.1:0"} {
+		if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(at+"\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = examine(t, Target{Dirs: []string{one, two}})
+	wantIDs(t, r, "ops-unreachable")
+	var named []string
+	for _, f := range r.Findings {
+		if f.ID == "ops-unreachable" {
+			named = append(named, f.Where)
+		}
+	}
+	slices.Sort(named)
+	if want := []string{"127.0.0.1:0 of " + filepath.Join(two, "run", "ops"), gone + " of " + filepath.Join(one, "run", "w.ops")}; !slices.Equal(named, want) {
+		t.Errorf("they are named %q", named)
+	}
 }
 
 // TestASlowCheckIsCut: what does not answer ends neither the visit nor the other checks.

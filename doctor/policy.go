@@ -35,6 +35,7 @@ var otherKinds = []Kind{
 
 	{"request-failed", "request", Fault, "a real request did not come through", "the status and the code beside it say who refused it; the door's log has its x-request-id"},
 	{"request-elsewhere", "request", CannotTell, "a key is not sent to another host on the word of a page that anybody may have written", "run doctor on the door's machine, or with -ops at that host"},
+	{"request-no-door", "request", CannotTell, "no door was found that the request with the key could go through", "name the folder of a door with -dir, or its pages with -ops"},
 	{"request-unmetered", "request", Fault, "it was answered, and no usage record with its tokens came", "look at the findings of envoy for meter and log; `spokegate usage tail` shows what is written"},
 
 	{"check-cut", "doctor", CannotTell, "something answers so slowly that this check did not end", "give it longer with -patience, or look at what is slow"},

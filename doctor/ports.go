@@ -31,9 +31,9 @@ func checkPorts(ctx context.Context, e *exam) {
 			e.say("ops-unreachable", p.where(), false, "%s answers", p.ops)
 			e.opsOpen(ctx, p)
 		case p.old:
-			e.found("ops-strange", p.ops, "%v", p.err)
+			e.found("ops-strange", p.where(), "%v", p.err)
 		default:
-			e.found("ops-unreachable", p.ops, "%v", p.err)
+			e.found("ops-unreachable", p.where(), "%v", p.err)
 		}
 	}
 	for _, d := range e.of("door") {

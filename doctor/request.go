@@ -20,6 +20,9 @@ func checkRequest(ctx context.Context, e *exam) {
 	if e.Key == "" {
 		return
 	}
+	if len(e.of("door")) == 0 {
+		e.found("request-no-door", "doctor", "none of the processes that were asked is a door")
+	}
 	for _, d := range e.of("door") {
 		at := d.clientsAddress()
 		if onLoopback(at) && !d.here {

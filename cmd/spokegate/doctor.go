@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -15,7 +16,7 @@ import (
 // doctorFlags say what to look at.
 type doctorFlags struct {
 	target  doctor.Target
-	dir     *string
+	dirs    urls
 	ops     urls
 	admin   urls
 	engines urls
@@ -25,7 +26,7 @@ type doctorFlags struct {
 }
 
 func (d *doctorFlags) register(f *flag.FlagSet) {
-	d.dir = dirFlag(f, "the `folder` of a role on this machine, or of `spokegate up`; its processes are found by it")
+	f.Var(&d.dirs, "dir", "`folder` of a role on this machine, or of spokegate up, by which its processes are found; may be said again (default $SPOKEGATE_DIR, else .spokegate)")
 	f.Var(&d.ops, "ops", "`address` of the pages of a door, picker, worker or hub, host:port or unix:PATH; may be said again")
 	f.Var(&d.admin, "admin", "`address` of the admin page of an Envoy, any gateway's, host:port or unix:PATH; may be said again. That of a door on this machine is known")
 	f.Var(&d.engines, "engine", "`URL` of an engine that must not answer here; may be said again. Those that workers were attached to are known")
@@ -53,7 +54,7 @@ func runDoctor(ctx context.Context, args []string) error {
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	if err := d.complete(f); err != nil {
+	if err := d.complete(); err != nil {
 		return badUsage(f, err)
 	}
 	report := doctor.Examine(ctx, d.target)
@@ -74,12 +75,11 @@ func runDoctor(ctx context.Context, args []string) error {
 }
 
 // complete refuses what does not fit. Where processes are named one by one, the folder here is not looked at unless it is, too.
-func (d *doctorFlags) complete(f *flag.FlagSet) error {
+func (d *doctorFlags) complete() error {
 	d.target.Ops, d.target.Admin, d.target.Engines, d.target.Version = d.ops, d.admin, d.engines, buildVersion()
-	given := map[string]bool{}
-	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if given["dir"] || len(d.ops) == 0 && len(d.admin) == 0 && d.target.Kube == "" {
-		d.target.Dir = *d.dir
+	d.target.Dirs = d.dirs
+	if len(d.dirs)+len(d.ops)+len(d.admin) == 0 && d.target.Kube == "" {
+		d.target.Dirs = []string{cmp.Or(os.Getenv("SPOKEGATE_DIR"), ".spokegate")}
 	}
 	if d.target.Patience <= 0 {
 		return fmt.Errorf("-patience %v: want more than nothing", d.target.Patience)
