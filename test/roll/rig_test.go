@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -199,3 +200,36 @@ func page(url string) (string, error) {
 }
 
 func good(url string) error { _, err := page(url); return err }
+
+// sum is that of a metric's series; 0 where there is none.
+func sum(ops, metric string) (total float64, err error) {
+	text, err := page("http://" + ops + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(text) {
+		series, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if base, _, _ := strings.Cut(series, "{"); ok && base == metric {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return 0, err
+			}
+			total += v
+		}
+	}
+	return total, nil
+}
+
+const nothing, something = false, true
+
+// comesTo waits until a metric's sum is nothing, or something.
+func (s *spoke) comesTo(want bool, ops, metric string) {
+	s.t.Helper()
+	s.eventually(metric+" at "+ops, func() error {
+		v, err := sum(ops, metric)
+		if err == nil && (v != 0) != want {
+			err = fmt.Errorf("%v", v)
+		}
+		return err
+	})
+}

@@ -3,6 +3,7 @@
 package roll
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -106,6 +109,13 @@ func TestRoll(t *testing.T) {
 	s.startDoor(0, 3)
 	s.eventually("the door is back", func() error { return s.taken(b, doorCount) })
 	cut := l.failed() // what went through it
+	s.eventually("there are leases in Redis", func() error {
+		n, err := s.leases()
+		if err == nil && n == 0 {
+			err = errors.New("none")
+		}
+		return err
+	})
 	time.Sleep(2 * lag)
 	l.end()
 	quiet("after the door was killed")
@@ -129,17 +139,38 @@ func (s *spoke) taken(b *balancer, n int) error {
 	return nil
 }
 
+// leases are those in Redis that have not run out.
+func (s *spoke) leases() (n int64, err error) {
+	at, err := redis.ParseURL(s.redis)
+	if err != nil {
+		return 0, err
+	}
+	c := redis.NewClient(at)
+	defer c.Close()
+	sets, err := c.Keys(s.t.Context(), "*leases:*").Result()
+	for _, key := range sets {
+		live, err := c.ZCount(s.t.Context(), key, fmt.Sprint(time.Now().UnixMicro()), "+inf").Result()
+		if err != nil {
+			return 0, err
+		}
+		n += live
+	}
+	return n, err
+}
+
 // balanced: nothing is held any more, and each admission has one record of its use.
 func (s *spoke) balanced() {
 	for _, d := range s.living() {
-		s.eventually(d.name+" holds nothing", func() error {
-			text, err := page("http://" + d.ip + ":" + opsPort + "/metrics")
-			if err == nil && !strings.Contains(text, "\nspokegate_flights_open 0\n") {
-				err = fmt.Errorf("%s", regexp.MustCompile(`\nspokegate_flights_open .*`).FindString(text))
-			}
-			return err
-		})
+		s.comesTo(nothing, d.ip+":"+opsPort, "spokegate_flights_open")
+		s.comesTo(nothing, d.ip+":"+opsPort, "spokegate_picker_worker_load")
 	}
+	s.eventually("Redis holds no lease", func() error { // those of the door that was killed end by themselves
+		n, err := s.leases()
+		if err == nil && n != 0 {
+			err = fmt.Errorf("%d", n)
+		}
+		return err
+	})
 	dirs, _ := filepath.Glob(filepath.Join(s.dir, "*", "spool"))
 	for i := range dirs {
 		dirs[i] = filepath.Dir(dirs[i])
