@@ -115,13 +115,20 @@ func TestEnvoyGatewayObjects(t *testing.T) {
 	if err := os.WriteFile(policy, []byte("endpoints: [{name: llama}, {name: other}]\nmodels: [{name: m, endpoint: llama}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	print := exec.Command(node.Binary(), "envoy", "print", "-for", "envoy-gateway", "-namespace", "llm", "-image", "ghcr.io/spokegate/spokegate:1",
-		"-policy", policy, "-tls-secret", "llm-certificate", "-fleet-plain", "-kafka", "kafka:9092")
-	text, err := print.Output()
-	if err != nil {
-		t.Fatal(err)
+	for name, more := range map[string][]string{
+		"with TLS, by pods' labels": {"-policy", policy, "-tls-secret", "llm-certificate", "-kafka", "kafka:9092"},
+		"by Services":               {"-workers", "llama=llama-workers:9000", "-workers", "other=s:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"envoy", "print", "-for", "envoy-gateway", "-namespace", "llm", "-image", "ghcr.io/spokegate/spokegate:1", "-fleet-plain"}, more...)
+			print := exec.Command(node.Binary(), args...)
+			text, err := print.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			apply(t, "envoy print", text)
+		})
 	}
-	apply(t, "envoy print", text)
 }
 
 // apply applies objects where they say, in namespaces that are made for it.
