@@ -45,13 +45,25 @@ func (p *process) where() string {
 // flag is what it was told; paths are absolute.
 func (p *process) flag(name string) string { return p.about.Flags[name] }
 
-// path is a file that it was told of, as it is found from here; empty: none.
+// path is a file or a folder that it was told of, as it is found from here; empty: none.
 func (p *process) path(name string) string {
 	v := p.flag(name)
-	if v == "" || filepath.IsAbs(v) {
-		return v
+	if v != "" && !filepath.IsAbs(v) {
+		v = filepath.Join(p.about.Folder, v)
 	}
-	return filepath.Join(p.about.Folder, v)
+	if strange(v) {
+		return ""
+	}
+	return v
+}
+
+// mostFile bounds a file that is read, in bytes.
+const mostFile = 1 << 20
+
+// strange says that it is a device or a pipe, which may be read for ever, or too large. It may be named by who is not what it says.
+func strange(file string) bool {
+	st, err := os.Stat(file)
+	return err == nil && !st.IsDir() && (!st.Mode().IsRegular() || st.Size() > mostFile)
 }
 
 // fleetPage is what doctor reads of /fleet.

@@ -77,7 +77,10 @@ func (e *exam) judgeFolder(dir string) {
 func (e *exam) secretsIn(dir string) {
 	seen := 0
 	_ = filepath.WalkDir(dir, func(path string, f fs.DirEntry, err error) error {
-		if seen++; err != nil || seen > mostFiles {
+		if seen++; seen > mostFiles {
+			return fs.SkipAll
+		}
+		if err != nil {
 			return nil
 		}
 		if n := f.Name(); !f.IsDir() && (strings.HasSuffix(n, ".key") || strings.HasSuffix(n, "token") || n == "env") {

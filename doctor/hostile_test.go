@@ -1,12 +1,18 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // liar answers as a door whose pages somebody else may have written.
@@ -98,4 +104,55 @@ func TestEndlessAnswers(t *testing.T) {
 	if p := e.processes[0]; len(p.ready) != mostLines || len(p.fleet.Workers) != mostWorkers {
 		t.Errorf("%d lines, %d workers", len(p.ready), len(p.fleet.Workers))
 	}
+}
+
+// TestFilesThatNobodyShouldRead: a page names them, and it is not read for ever, nor are they told to whom it names.
+func TestFilesThatNobodyShouldRead(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("top secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	var called atomic.Int32
+	go func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			called.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	for _, file := range []string{pipe, "/dev/zero"} {
+		at := liar(t, About{Name: "d", Flags: map[string]string{"tls-cert": file, "tls-key": file, "fleet-cert": file, "fleet-key": file, "kafka-ca": file,
+			"dir": filepath.Dir(pipe), "kafka": lis.Addr().String(), "kafka-sasl": "scram-sha-256", "kafka-user": "x", "kafka-password-file": secret}}, nil)
+		r := examine(t, Target{Ops: []string{at}})
+		if find(r, "kafka-secret") == nil || find(r, "check-cut") != nil || called.Load() != 0 {
+			t.Errorf("%s: %q, the broker was called %d times", file, ids(r), called.Load())
+		}
+	}
+}
+
+// TestAHungCheck ends all the same.
+func TestAHungCheck(t *testing.T) {
+	e := &exam{Target: Target{Patience: time.Millisecond}, late: time.Millisecond}
+	release := make(chan struct{})
+	ended := make(chan struct{})
+	e.timed(t.Context(), check{"hangs", func(context.Context, *exam) {
+		defer close(ended)
+		<-release
+		e.found("policy-none", "too late", "x")
+	}})
+	wantIDs(t, e.report(), "check-cut")
+	close(release)
+	<-ended
 }

@@ -29,7 +29,11 @@ func checkKafka(ctx context.Context, e *exam) {
 		if len(brokers) == 0 && p.flag("kafka") != "" && p.here {
 			brokers = strings.Split(p.flag("kafka"), ",")
 			security = usage.KafkaSecurity{TLS: p.flag("kafka-tls") == "true", CA: p.path("kafka-ca"), Cert: p.path("kafka-cert"), Key: p.path("kafka-key"),
-				SASL: p.flag("kafka-sasl"), User: p.flag("kafka-user"), PasswordFile: p.path("kafka-password-file")}
+				SASL: p.flag("kafka-sasl")}
+			if security.SASL != "" { // a page might name any broker, and any file of who runs this
+				e.found("kafka-secret", p.where(), "%s, user %s", p.flag("kafka"), p.flag("kafka-user"))
+				return
+			}
 		}
 	}
 	if len(brokers) == 0 {

@@ -27,6 +27,7 @@ var storeKinds = []Kind{
 	{"redis-slow", "stores", Warning, "its answers come near -redis-timeout: doors will fall back to counting by themselves", "a Redis nearer by, with cores of its own; or a longer -redis-timeout"},
 	{"redis-unsaid", "stores", CannotTell, "this Redis does not tell that much of itself", "ask who runs it: noeviction, persistence"},
 	{"kafka-unreachable", "stores", Fault, "records stay in spools on disk, which are bounded", "are the brokers up, and -kafka right? Behind TLS or SASL give doctor the same flags as the door"},
+	{"kafka-secret", "stores", CannotTell, "the door's Kafka wants a password, which is not sent on the word of a page", "give -kafka and the door's other flags of Kafka"},
 	{"kafka-topic", "stores", Note, "it is made with the cluster's defaults when the first record is shipped, where that is allowed", "make it beforehand, with the partitions, replicas and retention that you want"},
 	{"kafka-replicas", "stores", Warning, "records are lost with one broker's disk", "replication factor 3 and min.insync.replicas 2"},
 	{"kafka-offline", "stores", Fault, "a partition has no leader, or fewer replicas in sync than it must: nothing is taken for it", "bring its brokers back"},
