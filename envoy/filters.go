@@ -14,15 +14,13 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/spokegate/spokegate/openai"
 )
 
 // filters is the chain. Its order is the design's; tidy and noteShim are first so that they see responses last.
 func (d Door) filters() []*hcmv3.HttpFilter {
 	fs := []*hcmv3.HttpFilter{d.tidy(), noteShim()}
 	fs = append(fs, d.authorization()...)
-	fs = append(fs, demandContext(), d.meter())
+	fs = append(fs, demandContext(), d.meter(), readUsage())
 	if d.PickerSocket != "" {
 		fs = append(fs, d.picker())
 	}
@@ -60,14 +58,14 @@ var meterHeaders = []string{":status", "content-type", RefusedHeader}
 // It hears of a request when the response begins, so that one without a response costs nothing: whose response it is, the
 // attributes say, which come once. Metadata would come again with each piece of the body.
 //
-// Of an answer whose shim says what it used it does not hear at all: a stream between Envoy and the door for each would cost a
-// quarter of a small request. But for those that admission has chosen to be watched.
+// Of an answer that readUsage reads it does not hear at all: a stream between Envoy and the door for each would cost a quarter of a
+// small request.
 func (d Door) meter() *hcmv3.HttpFilter {
 	read := &matcherv3.ListStringMatcher{}
 	for _, h := range meterHeaders {
 		read.Patterns = append(read.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h}})
 	}
-	return unless(both(says(UsageHeader, openai.ReportedPrefix), not(answered(WatchKey, Watch))), meterFilter, "envoy.filters.http.ext_proc", &procv3.ExternalProcessor{
+	return unless(isWhole(), meterFilter, "envoy.filters.http.ext_proc", &procv3.ExternalProcessor{
 		StatPrefix:        "meter",
 		GrpcService:       grpcService(meterCluster, 0),
 		FailureModeAllow:  true,

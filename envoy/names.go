@@ -30,9 +30,11 @@ const (
 	ExplainHeader = "x-spokegate-explain"
 	// RefusedHeader is set on a response by a worker's shim that did not serve. The meter sees it, the client does not.
 	RefusedHeader = "x-spokegate-refused"
-	// UsageHeader is set on a whole answer by a worker's shim that was asked for it: what it used, as an openai.Reported. The
-	// meter is not told of such an answer, the access log has the words, the client sees neither.
-	UsageHeader = "x-spokegate-usage"
+	// WholeHeader is set by a worker's shim on a small answer that comes whole and is no error: WholePrefix, and how many
+	// bytes of body there are. Envoy itself reads what such an answer used, the meter is not told of it, the client does not see
+	// the header.
+	WholeHeader = "x-spokegate-whole"
+	WholePrefix = "bytes="
 	// RequestIDHeader is Envoy's own request id, a UUID: the admission's id.
 	RequestIDHeader = "x-request-id"
 	// AnthropicIDHeader is where Anthropic's clients look for the id of a request in an answer. It has RequestIDHeader's value.
@@ -58,14 +60,10 @@ const (
 	DestinationKey = "x-gateway-destination-endpoint"
 	// ServedKey holds the last host that Envoy tried, "ip:port". After total failure it names one that did not serve.
 	ServedKey = "x-gateway-destination-endpoint-served"
-	// WatchKey, in AuthzNamespace, has the meter see an answer whatever its shim reports, which the shim cannot know. Its value is
-	// Watch. The access log tells it too.
-	WatchKey = "watch"
-	// Watch is the one value of WatchKey.
-	Watch = "yes"
-	// OwnNamespace holds the values of RefusedHeader and UsageHeader under those names, for the access log, which is written when
-	// they are gone.
+	// OwnNamespace holds, for the access log, the values of RefusedHeader and WholeHeader under those names, and what a whole answer
+	// says of its usage, by openai.UsagePaths; UnreadKey is there when it could not be read.
 	OwnNamespace = "spokegate"
+	UnreadKey    = "unread"
 )
 
 // Attributes, which Envoy evaluates when a response begins, and sends to the meter with its headers.

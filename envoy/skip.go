@@ -11,8 +11,6 @@ import (
 	extensionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
 	skipv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/matcher/action/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	inputsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
-	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/input_matchers/metadata/v3"
 	typematcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
 )
@@ -47,25 +45,10 @@ func bodyAtMost(n int64) *predicate {
 	}})
 }
 
-// says holds when a header of the response begins so. Until the response comes nothing is decided: the filter sees the request.
-func says(name, beginning string) *predicate {
-	return over(name, &typematcherv3.HttpResponseHeaderMatchInput{HeaderName: name},
-		&matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_Prefix{Prefix: beginning}})
-}
-
-// answered holds when ext_authz has answered with this value under this key.
-func answered(key, value string) *predicate {
-	path := []*inputsv3.DynamicMetadataInput_PathSegment{{Segment: &inputsv3.DynamicMetadataInput_PathSegment_Key{Key: key}}}
-	is := &metadatav3.Metadata{Value: &typematcherv3.ValueMatcher{MatchPattern: &typematcherv3.ValueMatcher_StringMatch{
-		StringMatch: &typematcherv3.StringMatcher{MatchPattern: &typematcherv3.StringMatcher_Exact{Exact: value}},
-	}}}
-	return &predicate{MatchType: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate_{
-		SinglePredicate: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate{
-			Input: &xdscorev3.TypedExtensionConfig{Name: key, TypedConfig: pack(&inputsv3.DynamicMetadataInput{Filter: AuthzNamespace, Path: path})},
-			Matcher: &matchv3.Matcher_MatcherList_Predicate_SinglePredicate_CustomMatch{
-				CustomMatch: &xdscorev3.TypedExtensionConfig{Name: key, TypedConfig: pack(is)}},
-		},
-	}}
+// isWhole holds when the response has WholeHeader. Until it comes nothing is decided: the filter sees the request.
+func isWhole() *predicate {
+	return over(WholeHeader, &typematcherv3.HttpResponseHeaderMatchInput{HeaderName: WholeHeader},
+		&matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_Prefix{Prefix: WholePrefix}})
 }
 
 func header(name string, m *matchv3.StringMatcher) *predicate {
@@ -83,12 +66,6 @@ func over(name string, input proto.Message, m *matchv3.StringMatcher) *predicate
 
 func not(p *predicate) *predicate {
 	return &predicate{MatchType: &matchv3.Matcher_MatcherList_Predicate_NotMatcher{NotMatcher: p}}
-}
-
-func both(ps ...*predicate) *predicate {
-	return &predicate{MatchType: &matchv3.Matcher_MatcherList_Predicate_AndMatcher{
-		AndMatcher: &matchv3.Matcher_MatcherList_Predicate_PredicateList{Predicate: ps},
-	}}
 }
 
 func either(ps ...*predicate) *predicate {

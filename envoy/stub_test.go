@@ -92,7 +92,6 @@ type check struct {
 //	x-test-pick      the ordered endpoints; absent: none
 //	x-test-endpoint  the endpoint, "large" by default; "-" for no header
 //	x-test-context   "-" for no context
-//	x-test-watch     the meter is to see the answer, whatever its shim reports
 //	x-test-hang      wait until the call is cancelled
 type stubAuthz struct {
 	authv3.UnimplementedAuthorizationServer
@@ -136,15 +135,8 @@ func admitted(h map[string]string) *authv3.CheckResponse {
 		ok.Headers = append(ok.Headers, overwrite(MaxRetriesHeader, n))
 	}
 	res := &authv3.CheckResponse{Status: &statusv3.Status{}, HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: ok}}
-	told := map[string]any{}
 	if pick := h["x-test-pick"]; pick != "" {
-		told[DestinationKey] = pick
-	}
-	if h["x-test-watch"] != "" {
-		told[WatchKey] = Watch
-	}
-	if len(told) > 0 {
-		res.DynamicMetadata, _ = structpb.NewStruct(told)
+		res.DynamicMetadata, _ = structpb.NewStruct(map[string]any{DestinationKey: pick})
 	}
 	return res
 }

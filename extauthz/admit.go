@@ -186,7 +186,7 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 	opened := s.Flights.Open(flight.Admission{
 		ID: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, AskedModel: c.alias(), Endpoint: c.model.Endpoint.Name,
 		Labels: c.key.Labels, Revision: c.snap.Revision(), Op: c.op, Stream: req.Stream, ClientRequestID: q.clientRequestID, RequestBytes: int64(len(q.body)),
-		Reported: s.reports(req) && !s.watched(q.id, req), PromptEstimate: need.prompt, CachedWeight: c.model.Tokens.CachedWeight, Price: c.model.Price, At: now,
+		PromptEstimate: need.prompt, CachedWeight: c.model.Tokens.CachedWeight, Price: c.model.Price, At: now,
 	}, decision.Hold)
 	if !opened && !s.Flights.Live(q.id) { // it had its flight: nothing would count what passed now
 		a := c.refused(openai.Unavailable("this request has ended already", time.Second))
@@ -213,7 +213,6 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 // dispatch names the worker and signs the context.
 func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai.Request, now time.Time) (answer, error) {
 	a := pass()
-	a.watched = s.watched(q.id, req)
 	a.op, a.key, a.model, a.endpoint = c.op, c.key, c.model, c.model.Endpoint.Name
 	var choice router.Choice
 	if s.Picker != nil {
@@ -233,8 +232,7 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 		a.workers, a.inHeader, a.ranks = choice.Addrs, s.PickInHeader, choice.RankList()
 	}
 	trusted := identity.Context{Admission: q.id, Key: c.key.ID, Team: c.key.Team.Name, Model: c.model.Name, Endpoint: a.endpoint,
-		Revision: c.snap.Revision(), Asked: c.alias(), Body: identity.BodyDigest(c.body),
-		Reports: s.reports(req)}
+		Revision: c.snap.Revision(), Asked: c.alias(), Body: identity.BodyDigest(c.body)}
 	if c.model.EngineName != c.asked.Name { // which stands in the body
 		trusted.EngineName = c.model.EngineName
 	}

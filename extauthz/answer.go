@@ -37,7 +37,6 @@ type answer struct {
 	prefill   string   // context of the prefill leg; empty: there is none
 	workers   []string // best first; empty: a picker follows in the chain
 	inHeader  bool     // they are named in a header, too
-	watched   bool     // the meter is to see what the worker answers, whatever that reports
 	ranks     string   // as in RanksHeader; empty: none has several
 
 	// Where passes is false: an error, or a body that the door itself answers with.
@@ -108,15 +107,10 @@ func (a answer) ok() *authv3.CheckResponse {
 		Status:       &rpcstatus.Status{Code: int32(codes.OK)},
 		HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: ok},
 	}
-	told := map[string]*structpb.Value{}
 	if len(a.workers) > 0 {
-		told[envoy.DestinationKey] = structpb.NewStringValue(a.destination())
-	}
-	if a.watched {
-		told[envoy.WatchKey] = structpb.NewStringValue(envoy.Watch)
-	}
-	if len(told) > 0 {
-		resp.DynamicMetadata = &structpb.Struct{Fields: told}
+		resp.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
+			envoy.DestinationKey: structpb.NewStringValue(a.destination()),
+		}}
 	}
 	return resp
 }

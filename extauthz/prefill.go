@@ -13,6 +13,6 @@ func (s *Server) prefillLeg(choice router.Choice, main identity.Context, now tim
 	if choice.Prefill == "" {
 		return ""
 	}
-	main.Leg, main.Worker, main.Reports = identity.LegPrefill, choice.Prefill, false
+	main.Leg, main.Worker = identity.LegPrefill, choice.Prefill
 	return s.Minter.Mint(main, now)
 }

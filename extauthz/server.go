@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -47,9 +46,6 @@ type Config struct {
 	Picker Picker
 	// PickInHeader has the workers named in a header as well as in metadata, for gateways whose Envoy reads only that.
 	PickInHeader bool
-	// Reports has workers say what a whole answer used, for an Envoy that then spares the meter: but one answer of spotCheck, which
-	// is held against what was reported.
-	Reports bool
 	// Issuers verifies JWTs; nil: only keys are credentials.
 	Issuers Issuers
 	// Refusals journals what is refused; nil: nobody does.
@@ -71,13 +67,12 @@ type Server struct {
 	Config
 	metrics *metrics
 	guesses *guesses
-	watch   uint64 // seed of the choice of what is watched: a worker knows the admission's id
 	decoder *openai.Decoder
 }
 
 // New makes the service.
 func New(c Config) *Server {
-	return &Server{Config: c, metrics: newMetrics(c.Registerer), guesses: newGuesses(), watch: rand.Uint64(), decoder: openai.NewDecoder(c.BodyLimit)}
+	return &Server{Config: c, metrics: newMetrics(c.Registerer), guesses: newGuesses(), decoder: openai.NewDecoder(c.BodyLimit)}
 }
 
 // Check answers one request. Envoy asks on headers alone where the body is large, and then with the body: which of the

@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/openai"
 )
@@ -68,28 +71,36 @@ func (l *Log) entry(e *logEntry) {
 		return
 	}
 	id, facts := string(e.id), logged(e, l.now())
-	metered := reported(e, facts)
-	if e.watched { // the meter says what it saw
-		facts.Said, metered = metered, nil
-	}
-	l.flights.End(id, flight.Facts{Logged: facts, Metered: metered})
+	l.flights.End(id, flight.Facts{Logged: facts, Metered: read(e, facts)})
 	if facts.NoUpstream || facts.UpstreamCut || facts.Timeout || facts.Status >= http.StatusInternalServerError {
 		l.log.Warn("request failed", "admission", id, "status", facts.Status, "code", facts.Details, "worker", facts.Served, "attempts", facts.Attempts)
 	}
 }
 
-// reported is what a shim has said of an answer that came whole, in the place of a meter, which was not told of it; nil: nothing.
-// That it came whole is Envoy's word: as many bytes have passed as the shim has told of.
-func reported(e *logEntry, l *flight.Logged) *flight.Metered {
-	if len(e.reported) == 0 || e.refused {
+// read is what Envoy itself has read of an answer that came whole, in the place of a meter, which was not told of it; nil: it has
+// not. All of it has passed, if as many bytes have as the shim had before it sent the first.
+func read(e *logEntry, l *flight.Logged) *flight.Metered {
+	bytes, ok := strings.CutPrefix(string(e.own.whole), envoy.WholePrefix)
+	if !ok || e.own.refused {
 		return nil
 	}
-	r, ok := openai.ParseReported(string(e.reported))
-	if !ok {
-		return nil
+	path, _, _ := strings.Cut(string(e.path), "?")
+	op, _, _ := openai.Route(http.MethodPost, path)
+	told := openai.NewTold(op)
+	if e.own.unread {
+		told.Unread()
 	}
-	r.Terminal = r.Bytes == l.ResponseBytes
-	return &flight.Metered{Report: r.Report, Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: r.Terminal, At: l.At}
+	for i, path := range openai.UsagePaths() {
+		switch v := e.own.usage[i]; v.kind {
+		case 0, valueNull:
+		case valueNumber:
+			told.Number(path, v.number)
+		default:
+			told.Other(path)
+		}
+	}
+	all := bytes == strconv.FormatInt(l.ResponseBytes, 10)
+	return &flight.Metered{Report: told.Report(all), Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: all, At: l.At}
 }
 
 // logged puts Envoy's entry into the flight's words. A shim's refusal means that no engine saw the request, metered or not.
@@ -98,7 +109,7 @@ func logged(e *logEntry, now time.Time) *flight.Logged {
 		Status:      int(e.status),
 		ClientCut:   e.has(flagClientClosed, flagClientReset),
 		UpstreamCut: e.has(flagTerminated, flagRemoteReset, flagProtocolError, flagLocalReset),
-		NoUpstream: e.refused || e.has(flagUnhealthy, flagNotConnected, flagOverflow, flagNoRoute, flagNoCluster) ||
+		NoUpstream: e.own.refused || e.has(flagUnhealthy, flagNotConnected, flagOverflow, flagNoRoute, flagNoCluster) ||
 			e.has(flagRetryLimit) && !e.tried,
 		Timeout:       e.has(flagRequestTimeout, flagIdleTimeout, flagDuration),
 		Details:       string(e.details),

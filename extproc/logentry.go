@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/spokegate/spokegate/envoy"
+	"github.com/spokegate/spokegate/openai"
 	"github.com/spokegate/spokegate/wire"
 )
 
@@ -21,12 +22,11 @@ type logEntry struct {
 	flags           uint64 // a bit for each number of a field of ResponseFlags
 	tried           bool   // an upstream is named, of whatever kind
 	address         address
-	refused         bool   // by a shim
-	reported        []byte // by a shim: what the answer used
-	watched         bool   // the meter was to see it all the same
-	start           span   // since 1970
-	first, last     span   // from the start to the first and the last byte to the client
-	firstAt, lastAt bool   // whether they are told
+	path            []byte // with its query
+	own             own
+	start           span // since 1970
+	first, last     span // from the start to the first and the last byte to the client
+	firstAt, lastAt bool // whether they are told
 }
 
 // span is a Duration or a Timestamp.
@@ -57,6 +57,7 @@ const (
 	commonFlags        = 16
 	commonMetadata     = 17
 	commonAttempts     = 24
+	requestPath        = 5
 	requestID          = 9
 	requestBodyBytes   = 12
 	responseCode       = 1
@@ -176,10 +177,40 @@ func (e *logEntry) has(flags ...protowire.Number) bool {
 	return false
 }
 
+// own is what stands in envoy.OwnNamespace.
+type own struct {
+	refused bool   // by a shim
+	whole   []byte // envoy.WholeHeader
+	unread  bool   // Envoy could not read the answer
+	usage   [usageMembers]value
+}
+
+// usageMembers are what Envoy reads of a whole answer, in the order of openai.UsagePaths.
+const usageMembers = 10
+
+func (o *own) member(b []byte) error {
+	key, v, err := member(b)
+	switch string(key) {
+	case envoy.RefusedHeader:
+		o.refused = true
+	case envoy.WholeHeader:
+		o.whole = v.text
+	case envoy.UnreadKey:
+		o.unread = true
+	default:
+		for i, path := range openai.UsagePaths() {
+			if string(key) == path {
+				o.usage[i] = v
+			}
+		}
+	}
+	return err
+}
+
 // metadata takes one entry of the map: the key is whose they are, the value a Struct.
 func (e *logEntry) metadata(b []byte) (err error) {
-	var key, reported []byte
-	var refused, watched bool
+	var key []byte
+	var said own
 	f := wire.Over(b)
 	for f.Next() && err == nil {
 		switch {
@@ -187,25 +218,11 @@ func (e *logEntry) metadata(b []byte) (err error) {
 		case f.Number == entryKey:
 			key = f.Bytes
 		case f.Number == entryValue:
-			err = each(f.Bytes, structFields, func(field []byte) error {
-				name, text, err := member(field)
-				switch string(name) {
-				case envoy.RefusedHeader:
-					refused = true
-				case envoy.UsageHeader:
-					reported = text
-				case envoy.WatchKey:
-					watched = string(text) == envoy.Watch
-				}
-				return err
-			})
+			err = each(f.Bytes, structFields, said.member)
 		}
 	}
-	switch string(key) {
-	case envoy.OwnNamespace:
-		e.refused, e.reported = refused, reported
-	case envoy.AuthzNamespace:
-		e.watched = watched
+	if string(key) == envoy.OwnNamespace {
+		e.own = said
 	}
 	if err == nil {
 		err = f.Err()
@@ -219,6 +236,8 @@ func (e *logEntry) request(b []byte) error {
 		switch {
 		case f.Number == requestID && f.Type == protowire.BytesType:
 			e.id = f.Bytes
+		case f.Number == requestPath && f.Type == protowire.BytesType:
+			e.path = f.Bytes
 		case f.Number == requestBodyBytes && f.Type == protowire.VarintType:
 			e.received = f.Varint
 		}

@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,14 +19,14 @@ import (
 
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
+	"github.com/spokegate/spokegate/openai"
 )
 
 // ended is what is taken of an entry.
 type ended struct {
 	ID     string
 	Logged *flight.Logged
-	Said   string // by the shim, in OwnNamespace
-	Watch  bool
+	Read   *flight.Metered
 }
 
 // loggedByProtobuf is the oracle: the same view of an entry, by way of protobuf.
@@ -55,20 +56,44 @@ func loggedByProtobuf(e *alsdatav3.HTTPAccessLogEntry, now time.Time) ended {
 	if d := c.GetTimeToLastDownstreamTxByte(); d != nil {
 		out.At = began.Add(d.AsDuration())
 	}
-	said := c.GetMetadata().GetFilterMetadata()[envoy.OwnNamespace].GetFields()[envoy.UsageHeader].GetStringValue()
-	watch := c.GetMetadata().GetFilterMetadata()[envoy.AuthzNamespace].GetFields()[envoy.WatchKey].GetStringValue() == envoy.Watch
-	return ended{e.GetRequest().GetRequestId(), out, said, watch}
+	return ended{e.GetRequest().GetRequestId(), out, readByProtobuf(e, out)}
 }
 
-// read is the view of all entries of a message.
-func read(b []byte, now time.Time) (all []ended, err error) {
+// readByProtobuf is what Envoy has read of a whole answer, as the access log tells it.
+func readByProtobuf(e *alsdatav3.HTTPAccessLogEntry, l *flight.Logged) *flight.Metered {
+	own := e.GetCommonProperties().GetMetadata().GetFilterMetadata()[envoy.OwnNamespace].GetFields()
+	if !strings.HasPrefix(own[envoy.WholeHeader].GetStringValue(), envoy.WholePrefix) || own[envoy.RefusedHeader] != nil {
+		return nil
+	}
+	path, _, _ := strings.Cut(e.GetRequest().GetPath(), "?")
+	op, _, _ := openai.Route("POST", path)
+	told := openai.NewTold(op)
+	if own[envoy.UnreadKey] != nil {
+		told.Unread()
+	}
+	for _, path := range openai.UsagePaths() {
+		switch v := own[path].GetKind().(type) {
+		case nil, *structpb.Value_NullValue:
+		case *structpb.Value_NumberValue:
+			told.Number(path, v.NumberValue)
+		default:
+			told.Other(path)
+		}
+	}
+	whole := own[envoy.WholeHeader].GetStringValue() == envoy.WholePrefix+strconv.FormatInt(l.ResponseBytes, 10)
+	return &flight.Metered{Report: told.Report(whole), Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: whole, At: l.At}
+}
+
+// view is that of all entries of a message.
+func view(b []byte, now time.Time) (all []ended, err error) {
 	entries, err := httpEntries(b)
 	for _, b := range entries {
 		e, err := parseEntry(b)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, ended{string(e.id), logged(&e, now), string(e.reported), e.watched})
+		l := logged(&e, now)
+		all = append(all, ended{string(e.id), l, read(&e, l)})
 	}
 	return all, err
 }
@@ -95,7 +120,7 @@ func FuzzLog(f *testing.F) {
 		for _, e := range m.GetHttpLogs().GetLogEntry() {
 			want = append(want, loggedByProtobuf(e, now))
 		}
-		got, err := read(b, now)
+		got, err := view(b, now)
 		if err != nil {
 			t.Fatalf("refused: %v", err)
 		}
@@ -117,7 +142,7 @@ func TestEachFlagIsRead(t *testing.T) {
 			m.Set(fields.Get(i), protoreflect.ValueOfBool(true))
 		}
 		for _, e := range []*alsdatav3.HTTPAccessLogEntry{entry(200, flags), {CommonProperties: &alsdatav3.AccessLogCommon{ResponseFlags: flags}}} {
-			got, err := read(marshal(t, logMessage(e)), now)
+			got, err := view(marshal(t, logMessage(e)), now)
 			if diff := cmp.Diff([]ended{loggedByProtobuf(e, now)}, got); diff != "" || err != nil {
 				t.Errorf("%s: %v (-protobuf +ours):\n%s", fields.Get(i).Name(), err, diff)
 			}
@@ -129,12 +154,16 @@ func sampleEntries() []*alsdatav3.HTTPAccessLogEntry {
 	whole, piped := entry(200, &alsdatav3.ResponseFlags{UpstreamRetryLimitExceeded: true}), entry(503, &alsdatav3.ResponseFlags{NoHealthyUpstream: true})
 	whole.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 		"other": {}, envoy.OwnNamespace: {Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(1), envoy.RefusedHeader: structpb.NewStringValue("draining")}}}}
-	reported := entry(200, nil)
-	reported.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {Fields: map[string]*structpb.Value{
-		envoy.UsageHeader: structpb.NewStringValue("bytes=1 from=none"), "x": structpb.NewStringValue("y")}},
-		envoy.AuthzNamespace: {Fields: map[string]*structpb.Value{envoy.WatchKey: structpb.NewStringValue(envoy.Watch)}}}}
+	counted := entry(200, nil)
+	counted.Request.Path = "/v1/responses?x"
+	counted.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {Fields: map[string]*structpb.Value{
+		envoy.WholeHeader: structpb.NewStringValue("bytes=1"), "x": structpb.NewStringValue("y"), "usage.input_tokens": structpb.NewNumberValue(7),
+		"usage.output_tokens": structpb.NewNullValue(), "usage.output_tokens_details.reasoning_tokens": structpb.NewBoolValue(true)}}}}
+	unread := entry(200, nil)
+	unread.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {Fields: map[string]*structpb.Value{
+		envoy.WholeHeader: structpb.NewStringValue("bytes=0"), envoy.UnreadKey: structpb.NewBoolValue(true)}}}}
 	piped.CommonProperties.UpstreamRemoteAddress = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/p"}}}
-	return []*alsdatav3.HTTPAccessLogEntry{{}, whole, piped, reported}
+	return []*alsdatav3.HTTPAccessLogEntry{{}, whole, piped, counted, unread}
 }
 
 // wrap makes b the field of a message.
@@ -154,7 +183,7 @@ func BenchmarkLog(b *testing.B) {
 	b.Run("read", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := read(raw, now); err != nil {
+			if _, err := view(raw, now); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -50,7 +50,6 @@ const (
 	entryKey          = 1
 	entryValue        = 2
 	structFields      = 1
-	valueString       = 3
 )
 
 // attributes say whose response it is.
@@ -182,55 +181,16 @@ func (m *message) attributes(b []byte) error {
 
 // field takes one entry of a Struct's map.
 func (a *attributes) field(b []byte) error {
-	key, text, err := member(b)
+	key, v, err := member(b)
 	switch string(key) {
 	case envoy.IDAttribute:
-		a.id = text
+		a.id = v.text
 	case envoy.PathAttribute:
-		a.path = text
+		a.path = v.text
 	case envoy.ClusterAttribute:
-		a.cluster = text
+		a.cluster = v.text
 	case envoy.UpstreamAttribute:
-		a.upstream = text
+		a.upstream = v.text
 	}
 	return err
-}
-
-// member reads one entry of a Struct's map; text is nil where the value is no string.
-func member(b []byte) (key, text []byte, err error) {
-	f := wire.Over(b)
-	for f.Next() {
-		switch {
-		case f.Type != protowire.BytesType:
-		case f.Number == entryKey:
-			key = f.Bytes
-		case f.Number == entryValue:
-			v := wire.Over(f.Bytes)
-			for v.Next() {
-				switch {
-				case v.Number == valueString && v.Type == protowire.BytesType:
-					text = v.Bytes
-				case isValue(v.Number, v.Type):
-					text = nil
-				}
-			}
-			if v.Err() != nil {
-				return nil, nil, v.Err()
-			}
-		}
-	}
-	return key, text, f.Err()
-}
-
-// isValue says whether a field of a Value is one of its kinds: null, number, string, bool, struct, list.
-func isValue(n protowire.Number, t protowire.Type) bool {
-	switch n {
-	case 1, 4:
-		return t == protowire.VarintType
-	case 2:
-		return t == protowire.Fixed64Type
-	case valueString, 5, 6:
-		return t == protowire.BytesType
-	}
-	return false
 }

@@ -70,7 +70,7 @@ func (c *core) start(a Admission, hold limits.Hold, now time.Time) (opened bool,
 	c.flights[a.ID] = f
 	c.metrics.open.Inc()
 	c.metrics.reserve(a.Model, hold)
-	if a.Reported { // the log may be the only one that says how it ended
+	if !a.Stream { // Envoy may count a whole answer by itself, and the log be the only one that says how it ended
 		c.watchLog(f, now)
 	}
 	c.journal.Append(f.admitted(c.spoke))

@@ -20,8 +20,6 @@ type Admission struct {
 	RequestBytes               int64  // of the body; a request without one is not admitted
 	// PromptEstimate is how many tokens the prompt is believed to have, for a request of which nobody reports it.
 	PromptEstimate int64
-	// Reported: the worker may report what it used to Envoy's access log, and no meter see the answer.
-	Reported bool
 	// CachedWeight is what a prompt token counts against limits that the engine had in its cache, from 0 to 1.
 	CachedWeight float64
 	// Price of the model in the revision that admitted it; nil: nobody knows.
@@ -84,8 +82,6 @@ type Logged struct {
 	Attempts    int    // 0: unknown
 	// Body bytes.
 	RequestBytes, ResponseBytes int64
-	// Said is what the worker says of an answer that the meter saw too; nil: nothing, or there was no meter.
-	Said *Metered
 	// FirstByte towards the client; zero: none, or unknown.
 	FirstByte, At time.Time
 }

@@ -2,7 +2,6 @@ package flight
 
 import (
 	"net/http"
-	"reflect"
 
 	"github.com/spokegate/spokegate/usage"
 )
@@ -11,7 +10,6 @@ import (
 const (
 	noAccessLog = "no_access_log" // the meter alone knows
 	unmetered   = "unmetered"     // the access log alone knows, tokens are unknown
-	misreported = "misreported"   // the worker says otherwise than the meter saw
 	meterCut    = "meter_cut"     // Envoy says it ended well, but the meter did not see the end: tokens may be missing
 )
 
@@ -58,9 +56,6 @@ func doubts(m *Metered, l *Logged) (list []string) {
 	}
 	if l == nil {
 		list = append(list, noAccessLog)
-	}
-	if m != nil && m.SawEnd && l != nil && l.Said != nil && !reflect.DeepEqual(m.Report, l.Said.Report) {
-		list = append(list, misreported)
 	}
 	return list
 }

@@ -214,7 +214,7 @@ func TestReportedAnswerWaitsForTheLog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(Config{})
-			r.Open(Admission{ID: "a", Op: openai.Chat, Reported: true, At: r.clock()}, limits.Hold{Admission: "a", Leases: []string{"x"}})
+			r.Open(Admission{ID: "a", Op: openai.Chat, At: r.clock()}, limits.Hold{Admission: "a", Leases: []string{"x"}})
 			if c.meter {
 				r.FirstByte("a", "w", r.clock(), counting{})
 			}

@@ -37,8 +37,6 @@ type Context struct {
 	Worker string
 	// Body is the BodyDigest of what was admitted; empty: the context is bound to no body.
 	Body string
-	// Reports has the worker say in a header what a whole answer used, so that no meter has to read it.
-	Reports bool
 }
 
 // Legs of one admission.

@@ -151,9 +151,6 @@ func appendClaims(b []byte, door string, c Context, now time.Time) []byte {
 		text(`,"leg":`, c.Leg)
 	}
 	text(`,"model":`, c.Model)
-	if c.Reports {
-		number(`,"reports":`, 1)
-	}
 	b = strconv.AppendUint(append(b, `,"rev":`...), c.Revision, 10)
 	text(`,"team":`, c.Team)
 	if c.Worker != "" {

@@ -35,9 +35,6 @@ func libraryClaims(door string, c Context, now time.Time) jwt.MapClaims {
 	if c.Worker != "" {
 		m["worker"] = c.Worker
 	}
-	if c.Reports {
-		m["reports"] = 1
-	}
 	return m
 }
 
@@ -68,7 +65,7 @@ func TestAnyLibraryReadsAContext(t *testing.T) {
 		want := Context{
 			Admission: fmt.Sprint(i, randomText(r)), Key: randomText(r), Team: randomText(r), Model: randomText(r),
 			Endpoint: "e" + randomText(r), Revision: r.Uint64() >> r.IntN(64), Asked: randomText(r), EngineName: randomText(r),
-			Leg: randomText(r), Body: randomText(r), Worker: randomText(r), Reports: i%2 == 0,
+			Leg: randomText(r), Body: randomText(r), Worker: randomText(r),
 		}
 		ours := m.Mint(want, noon)
 		read, err := libraryVerify(ours, m.PublicKey(), want.Endpoint, noon)

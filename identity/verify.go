@@ -185,10 +185,6 @@ func parseClaims(payload string) (c claims, err error) {
 			c.Body, err = f.string()
 		case "leg":
 			c.Leg, err = f.string()
-		case "reports":
-			var n uint64
-			n, err = f.integer()
-			c.Reports = n == 1
 		case "worker":
 			c.Worker, err = f.string()
 		case "engine":

@@ -20,6 +20,8 @@ type Fields struct {
 	Bytes []byte
 	// Varint of a field that is one. 0 for any other.
 	Varint uint64
+	// Fixed64 is a field of eight bytes: a fixed64, or the bits of a double. 0 for any other.
+	Fixed64 uint64
 
 	rest []byte
 	err  error
@@ -42,13 +44,15 @@ func (f *Fields) Next() bool {
 	if num > protowire.MaxValidNumber {
 		return f.fail(errNumber)
 	}
-	f.Number, f.Type, f.Bytes, f.Varint = num, typ, nil, 0
+	f.Number, f.Type, f.Bytes, f.Varint, f.Fixed64 = num, typ, nil, 0, 0
 	f.rest = f.rest[n:]
 	switch typ {
 	case protowire.BytesType:
 		f.Bytes, n = protowire.ConsumeBytes(f.rest)
 	case protowire.VarintType:
 		f.Varint, n = protowire.ConsumeVarint(f.rest)
+	case protowire.Fixed64Type:
+		f.Fixed64, n = protowire.ConsumeFixed64(f.rest)
 	default:
 		n = protowire.ConsumeFieldValue(num, typ, f.rest)
 	}

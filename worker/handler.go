@@ -22,8 +22,8 @@ const (
 	// this worker to prefill.
 	prefillContextHeader = "X-Spokegate-Prefill-Context"
 	refusedHeader        = "X-Spokegate-Refused"
-	// usageHeader says what a whole answer used, to a door that asked for it.
-	usageHeader   = "X-Spokegate-Usage"
+	// wholeHeader marks an answer that the door's Envoy may read by itself: see wholePrefix.
+	wholeHeader   = "X-Spokegate-Whole"
 	attemptHeader = "X-Envoy-Attempt-Count"
 )
 

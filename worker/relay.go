@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spokegate/spokegate/openai"
 )
@@ -18,6 +19,11 @@ const (
 	// maxWhole is how much of a body that is not a stream is held, so that a client gets all or a clean error. A larger
 	// one streams.
 	maxWhole = 256 << 10
+	// maxRead is the largest answer that the door's Envoy reads by itself; it takes a whole thread meanwhile. A larger one is left to
+	// the door's meter.
+	maxRead = 16 << 10
+	// wholePrefix begins the value of wholeHeader; what follows is the length of the body in bytes.
+	wholePrefix = "bytes="
 	// readSize is what is read of a stream at once. A stream holds it as long as it lives.
 	readSize = 16 << 10
 	// errorMost is how long the body of a refusal may take. Its status says enough.
@@ -181,9 +187,8 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 			a.anomalies = append(a.anomalies, "bad_body_end") // the value is whole all the same
 		}
 		rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
-		if a.trusted.Reports {
-			said := openai.Reported{Report: a.report, Bytes: int64(len(held))}
-			rw.Header().Set(usageHeader, string(said.AppendText(nil)))
+		if len(held) <= maxRead && !a.report.Failed && utf8.Valid(held) {
+			rw.Header().Set(wholeHeader, wholePrefix+strconv.Itoa(len(held)))
 		}
 		a.endWhole(a.send(rw, held))
 	}

@@ -132,7 +132,7 @@ func (d *door) listen(token string) {
 	d.control.Register(g)
 	extproc.Register(g, extproc.NewMeter(d.flights, time.Now, d.registry, d.log), extproc.NewLog(d.flights, time.Now, d.log))
 	admission := extauthz.Config{Policy: d.policy, Issuers: d.issuers, Limiter: d.limiter, Flights: d.flights, Minter: d.minter,
-		Refusals: d.rejections, Closed: d.tooOld, Reports: d.gateway == "", PickInHeader: d.gateway != "", BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
+		Refusals: d.rejections, Closed: d.tooOld, PickInHeader: d.gateway != "", BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
 	if d.doorFlags.picker == pickerAdmission {
 		admission.Picker = d.picker
 	} else {
