@@ -19,6 +19,7 @@ type bench struct {
 	envoy  string // empty: missing, and every test that needs it fails
 	race   bool
 	temp   string
+	rates  sync.Once // of the file in temp: see ratesFile
 
 	mu     sync.Mutex
 	shared map[string]*sharedUp

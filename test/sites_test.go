@@ -113,11 +113,12 @@ const fastRates = `{"prefill_tokens_per_second": 2000000, "decode_tokens_per_sec
 
 func ratesFile(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(lab.temp, "rates.json")
-	if err := os.WriteFile(path, []byte(fastRates), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	lab.rates.Do(func() { // others may be reading it
+		if err := os.WriteFile(filepath.Join(lab.temp, "rates.json"), []byte(fastRates), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return filepath.Join(lab.temp, "rates.json")
 }
 
 // simulated is an installation with three simulated workers.
