@@ -43,3 +43,16 @@ func TestEveryCommandSaysWhatItDoes(t *testing.T) {
 		}
 	}
 }
+
+// TestHelpHasNoSecret of the environment, which gives some flags their defaults.
+func TestHelpHasNoSecret(t *testing.T) {
+	for name, value := range map[string]string{"SPOKEGATE_REDIS": "redis://:s3cret@stores:6379", "SPOKEGATE_HUB_DB": "postgres://hub:s3cret@db/hub"} {
+		t.Setenv(name, value)
+	}
+	for role, want := range map[string]string{"door": "redis://…@stores:6379", "doctor": "redis://…@stores:6379", "hub": "postgres://…@db/hub"} {
+		text := captured(t, func() error { run(context.Background(), []string{role, "-h"}); return nil })
+		if strings.Contains(text, "s3cret") || !strings.Contains(text, want) {
+			t.Errorf("%s -h:\n%s", role, text)
+		}
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/spokegate/spokegate/doctor"
 )
 
 const usageText = `spokegate: the door before your GPUs
@@ -123,6 +125,7 @@ func explained(f *flag.FlagSet, synopsis string, err error) error {
 			fmt.Printf("It %s.\n", text)
 		}
 		f.SetOutput(os.Stdout)
+		f.VisitAll(func(f *flag.Flag) { f.DefValue = doctor.Public(f.DefValue) }) // some are of the environment
 		f.PrintDefaults()
 		return err
 	case err != nil:
