@@ -113,11 +113,9 @@ func reconcileUsage(ctx context.Context, args []string) (err error) {
 	if err := repairs.close(ctx); err != nil { // before anybody reads that they are written
 		return err
 	}
-	if err := flags.tell(report); err != nil {
-		return err
-	}
+	err = flags.tell(report)
 	if flags.publish {
-		err = publish(ctx, report, &runJournal{dir: spool, source: balance.PublishSource(flags.as), kafka: flags.kafka})
+		err = errors.Join(err, publish(ctx, report, &runJournal{dir: spool, source: balance.PublishSource(flags.as), kafka: flags.kafka}))
 	}
 	if !report.Balanced {
 		err = errors.Join(fmt.Errorf("it does not balance, problems: %d", report.Failing()), err)
@@ -187,16 +185,15 @@ func (r *reconcileFlags) audit(ctx context.Context, repairs *runJournal) (*balan
 	return audit.Balance(progress.of("judged"))
 }
 
-func (r *reconcileFlags) tell(report *balance.Report) error {
+// tell prints the report also where its metrics cannot be written: it may have taken long, and repaired something.
+func (r *reconcileFlags) tell(report *balance.Report) (err error) {
 	if r.metrics != "" {
-		if err := writeBalanceMetrics(r.metrics, report); err != nil {
-			return err
-		}
+		err = writeBalanceMetrics(r.metrics, report)
 	}
 	if !r.json {
-		return report.Write(os.Stdout)
+		return errors.Join(report.Write(os.Stdout), err)
 	}
 	e := json.NewEncoder(os.Stdout)
 	e.SetIndent("", "  ")
-	return e.Encode(report)
+	return errors.Join(e.Encode(report), err)
 }

@@ -105,8 +105,8 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%v: exit code %d\n%s", step.flags, code, out)
 		}
 	}
-	if _, code := reconcile("-metrics", filepath.Join(t.TempDir(), "no", "such.prom")); code != 1 {
-		t.Errorf("metrics that cannot be written: exit code %d", code)
+	if out, code := reconcile("-metrics", filepath.Join(t.TempDir(), "no", "such.prom")); code != 1 || !strings.Contains(out, "It balances") {
+		t.Errorf("metrics that cannot be written: exit code %d\n%s", code, out)
 	}
 	out, code := reconcile("-json")
 	var report balance.Report
