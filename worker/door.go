@@ -94,8 +94,9 @@ func (d *door) run(ctx, stopping context.Context) {
 		case joined:
 			wait, said = rejoinFirst, ""
 		}
-		d.doors.tried(d.target)
-		if text := status.Convert(err).Message(); text != said {
+		text := status.Convert(err).Message()
+		d.doors.tried(d.target, text)
+		if text != said {
 			d.log.Warn("not joined to door", "door", d.target, "error", text)
 			said = text
 		}

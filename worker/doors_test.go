@@ -234,12 +234,13 @@ func TestSettled(t *testing.T) {
 	forget := d.know("b")
 	step("none", func() {}, false)
 	step("one of two", func() { d.joined("a", "door-1") }, false)
-	step("lost before", func() { d.left("a"); d.tried("a") }, false)
-	step("nobody", func() { d.tried("b") }, false)
+	step("lost before", func() { d.left("a"); d.tried("a", "refused") }, false)
+	step("nobody", func() { d.tried("b", "refused") }, false)
 	step("one, the other in vain", func() { d.joined("a", "door-1") }, true)
 	step("a new one", func() { d.know("c") }, true)
 	step("all are gone", func() { d.left("a"); forget() }, true)
-	if names, away, _ := d.now(); len(names) != 0 || !slices.Equal(away, []string{"a", "c"}) {
+	d.tried("c", "a token is needed")
+	if names, away, _ := d.now(); len(names) != 0 || !slices.Equal(away, []string{"a", "c: a token is needed"}) {
 		t.Errorf("%q %q", names, away)
 	}
 }

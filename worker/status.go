@@ -18,7 +18,7 @@ type Status struct {
 	Engine   string         // its kind
 	Epoch    string         // of the engine's present run
 	Doors    []string       // that it is joined to, by name
-	Away     []string       // targets of those that it is not joined to
+	Away     []string       // targets of those that it is not joined to, each with the reason, "TARGET: WHY", once it was tried
 	// Settled: it has been joined to every door that it could reach at its start.
 	Settled bool
 }
@@ -43,6 +43,7 @@ type doors struct {
 type knownDoor struct {
 	name  string // of the door, while a stream lives
 	tried bool   // and it was not reached, or refused
+	why   string
 }
 
 // know adds a door until forget is called.
@@ -60,9 +61,13 @@ func (d *doors) know(target string) (forget func()) {
 	}
 }
 
-func (d *doors) joined(target, name string) { d.change(target, func(k *knownDoor) { k.name = name }) }
-func (d *doors) left(target string)         { d.change(target, func(k *knownDoor) { k.name = "" }) }
-func (d *doors) tried(target string)        { d.change(target, func(k *knownDoor) { k.tried = true }) }
+func (d *doors) joined(target, name string) {
+	d.change(target, func(k *knownDoor) { k.name, k.why = name, "" })
+}
+func (d *doors) left(target string) { d.change(target, func(k *knownDoor) { k.name = "" }) }
+func (d *doors) tried(target, why string) {
+	d.change(target, func(k *knownDoor) { k.tried, k.why = true, why })
+}
 
 func (d *doors) change(target string, f func(*knownDoor)) {
 	d.mu.Lock()
@@ -90,10 +95,13 @@ func (d *doors) now() (names, away []string, settled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for target, k := range d.known {
-		if k.name == "" {
-			away = append(away, target)
-		} else {
+		switch {
+		case k.name != "":
 			names = append(names, k.name)
+		case k.why != "":
+			away = append(away, target+": "+k.why)
+		default:
+			away = append(away, target)
 		}
 	}
 	slices.Sort(names)

@@ -164,6 +164,7 @@ func TestWorkerSaysWhy(t *testing.T) {
 		"failed":      {worker.Status{State: "failed", Reason: "exit status 1", Engine: "sim", Doors: []string{"d1"}, Settled: true}, false, "FAIL engine sim: failed: exit status 1, 0 requests running"},
 		"draining":    {worker.Status{State: "draining", Engine: "sim", Doors: []string{"d1"}, Settled: true}, false, "FAIL engine sim: draining, 0 requests running"},
 		"no door":     {worker.Status{State: "ready"}, false, "FAIL doors: not joined to any of a:1, b:2"},
+		"refused":     {worker.Status{State: "ready", Away: []string{"a:1: a token is needed", "b:2"}}, false, "FAIL doors: not joined to a:1: a token is needed; b:2"},
 		"one door":    {worker.Status{State: "ready", Doors: []string{"d1"}, Away: []string{"b:2"}, Settled: true}, true, "note doors: not joined to b:2"},
 		"not settled": {worker.Status{State: "ready", Doors: []string{"d1"}, Away: []string{"b:2"}}, false, "FAIL doors: joined to d1, and not yet to b:2"},
 		"journal":     {worker.Status{State: "ready", Doors: []string{"d1"}, Settled: true}, true, "note spool: 3 records lost: disk"},

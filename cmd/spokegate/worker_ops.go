@@ -31,9 +31,11 @@ func (h workerHealth) report() (r report) {
 	for _, cause := range st.Degraded {
 		r.note("degraded: %s", cause)
 	}
-	switch away := strings.Join(st.Away, ", "); {
-	case len(st.Doors) == 0:
+	switch away := strings.Join(st.Away, "; "); {
+	case len(st.Doors)+len(st.Away) == 0: // no address is known, of a name in DNS
 		r.say(false, "doors: not joined to any of %s", strings.Join(h.doors, ", "))
+	case len(st.Doors) == 0:
+		r.say(false, "doors: not joined to %s", away)
 	case !st.Settled: // a door that it does not know yet may have nobody else
 		r.say(false, "doors: joined to %s, and not yet to %s", strings.Join(st.Doors, ", "), away)
 	default:
