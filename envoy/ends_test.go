@@ -60,6 +60,7 @@ func (r *rig) ends(t *testing.T) {
 		r.notMetered(t, id)
 	})
 	t.Run("Envoy reads what a whole answer used", func(t *testing.T) {
+		var ids []string
 		for body, want := range map[string]string{
 			`{"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}}}`:   `{"usage.completion_tokens":2,"usage.prompt_tokens":7,"usage.prompt_tokens_details.cached_tokens":3}`,
 			`{"usage":{"input_tokens":1,"output_tokens":9007199254740991,"output_tokens_details":null}}`:        `{"usage.input_tokens":1,"usage.output_tokens":9007199254740991}`,
@@ -88,8 +89,9 @@ func (r *rig) ends(t *testing.T) {
 			if a.status != 200 || a.body != body || a.header.Get(WholeHeader) != "" {
 				t.Errorf("the client got %+v", a)
 			}
-			r.notMetered(t, a.id)
+			ids = append(ids, a.id)
 		}
+		r.notMetered(t, ids...)
 	})
 	t.Run("a client marks it", func(t *testing.T) {
 		r.workers["a"].answers(t, func(w http.ResponseWriter, q *http.Request) { io.WriteString(w, "done"+q.Header.Get(WholeHeader)) })
@@ -177,12 +179,14 @@ func (r *rig) ended(t *testing.T, id, body string, flag func(*logEntry) bool) {
 }
 
 // notMetered says that the meter heard nothing of a request that is over, by the time it has heard all of a later one.
-func (r *rig) notMetered(t *testing.T, id string) {
+func (r *rig) notMetered(t *testing.T, ids ...string) {
 	t.Helper()
 	later := r.post(t, r.list("b"))
 	r.services.meter.ended.await(t, later.id, some[metered])
-	if got, _ := r.services.meter.ended.get(id); len(got) > 0 {
-		t.Errorf("metered %+v", got)
+	for _, id := range ids {
+		if got, _ := r.services.meter.ended.get(id); len(got) > 0 {
+			t.Errorf("metered %+v", got)
+		}
 	}
 }
 
