@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spokegate/spokegate/openai"
 )
@@ -187,7 +186,7 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 			a.anomalies = append(a.anomalies, "bad_body_end") // the value is whole all the same
 		}
 		rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
-		if len(held) <= maxRead && !a.report.Failed && utf8.Valid(held) {
+		if len(held) <= maxRead && !a.report.Failed && len(a.report.Anomalies) == 0 && plain(held) {
 			rw.Header().Set(wholeHeader, wholePrefix+strconv.Itoa(len(held)))
 		}
 		a.endWhole(a.send(rw, held))

@@ -21,7 +21,9 @@ func TestWholeAnswersAreMarked(t *testing.T) {
 			w.WriteHeader(400)
 			_, _ = io.WriteString(w, `{"error":{"message":"no"}}`)
 		},
-		"not UTF-8": func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Replace(answer, `"a"`, "\"\xff\"", 1)) },
+		"usage as a text": func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Replace(answer, "7", `"7"`, 1)) },
+		"NaN":             func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Replace(answer, `"a"`, "[NaN]", 1)) },
+		"not UTF-8":       func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Replace(answer, `"a"`, "\"\xff\"", 1)) },
 	}
 	s := newShim(t, server(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(wholeHeader, "bytes=1")
