@@ -243,6 +243,12 @@ func TestSettled(t *testing.T) {
 	if names, away, _ := d.now(); len(names) != 0 || !slices.Equal(away, []string{"a", "c: a token is needed"}) {
 		t.Errorf("%q %q", names, away)
 	}
+
+	d = doors{}
+	d.know("a")
+	forget = d.know("b")
+	step("one, and the other not tried yet", func() { d.joined("a", "door-1") }, false)
+	step("the other is there no more", forget, true)
 }
 
 // TestDrainTakesWhatDoorsHaveSent: doors are told at once, and what comes until DrainDelay is over is served all the same.

@@ -58,6 +58,7 @@ func (d *doors) know(target string) (forget func()) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.known, target)
+		d.settle() // it may have been the only one still waited for
 	}
 }
 
