@@ -16,6 +16,7 @@ import (
 func TestLive(t *testing.T) {
 	for name, picker := range map[string]bool{"pick rides on ext_authz": false, "picker behind ext_proc": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each has an Envoy of its own, and mostly waits
 			r := startRig(t, picker, func(d *Door) { d.BodyLimit = 8 << 20 })
 			parts := map[string]func(*testing.T){
 				"picking": r.picking, "headers": r.headers, "refusals": r.refusals, "bodies": r.bodies, "http1": r.http1,
