@@ -1,9 +1,7 @@
 package envoy
 
 import (
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 )
@@ -58,28 +56,11 @@ func owned(but ...string) list {
 	for _, p := range ownedPrefixes {
 		m := Object{"type": "Prefix", "value": p}
 		if p == ownPrefix {
-			m = Object{"type": "RegularExpression", "value": regexp.QuoteMeta(p) + allButAny(but...)}
+			m = Object{"type": "RegularExpression", "value": regexp.QuoteMeta(p) + allBut(but...)}
 		}
 		ms = append(ms, m)
 	}
 	return ms
-}
-
-// allButAny is as allBut, for several words of which none begins another.
-func allButAny(words ...string) string {
-	rests := map[string][]string{} // by first letter
-	for _, w := range words {
-		if w == "" {
-			return ".+"
-		}
-		rests[w[:1]] = append(rests[w[:1]], w[1:])
-	}
-	letters := slices.Sorted(maps.Keys(rests))
-	expr := "(?:[^" + regexp.QuoteMeta(strings.Join(letters, "")) + "].*"
-	for _, l := range letters {
-		expr += "|" + regexp.QuoteMeta(l) + allButAny(rests[l]...)
-	}
-	return expr + ")?"
 }
 
 func named(name, value string) Object { return Object{"name": name, "value": value} }

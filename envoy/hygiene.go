@@ -1,7 +1,9 @@
 package envoy
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
@@ -64,16 +66,22 @@ func stripOwned() []*mutationv3.HeaderMutation {
 	return ms
 }
 
-// allBut is a regular expression that matches every string but word, which RE2 has no operator for: a string differs from
-// word because it leaves it at some letter, ends before it, or goes on after it.
-func allBut(word string) string {
-	var alternatives []string
-	for i, c := range []byte(word) {
-		before, letter := regexp.QuoteMeta(word[:i]), regexp.QuoteMeta(string(rune(c)))
-		alternatives = append(alternatives, before+"(?:[^"+letter+"].*)?")
+// allBut is a regular expression that matches every string but the words, of which none may begin another. RE2 has no operator for
+// that: a string differs from a word because it leaves it at some letter, ends before it, or goes on after it.
+func allBut(words ...string) string {
+	rests := map[string][]string{} // by first letter
+	for _, w := range words {
+		if w == "" {
+			return ".+"
+		}
+		rests[w[:1]] = append(rests[w[:1]], w[1:])
 	}
-	alternatives = append(alternatives, regexp.QuoteMeta(word)+".+")
-	return "(?:" + strings.Join(alternatives, "|") + ")"
+	letters := slices.Sorted(maps.Keys(rests))
+	expr := "(?:[^" + regexp.QuoteMeta(strings.Join(letters, "")) + "].*"
+	for _, l := range letters {
+		expr += "|" + regexp.QuoteMeta(l) + allBut(rests[l]...)
+	}
+	return expr + ")?"
 }
 
 func remove(name string) *mutationv3.HeaderMutation {
