@@ -41,11 +41,6 @@ func (d *doctorFlags) register(f *flag.FlagSet) {
 	f.BoolVar(&d.json, "json", false, "print all that was looked at as JSON, also what is well")
 }
 
-// exitStatus ends the command with this status; what there is to say was said.
-type exitStatus int
-
-func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
-
 // runDoctor looks at a deployment, and prints what is wrong with it.
 func runDoctor(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("doctor", flag.ContinueOnError)
@@ -69,7 +64,7 @@ func runDoctor(ctx context.Context, args []string) error {
 		return err
 	}
 	if n := report.Status(); n != 0 {
-		return exitStatus(n)
+		return exitStatus{n, nil} // the report has said why
 	}
 	return nil
 }

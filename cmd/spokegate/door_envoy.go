@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,11 +15,14 @@ const envoyPatience = 8 * time.Second
 const envoyAtOnce = 2
 
 // envoyMetrics passes on Envoy's metrics and nothing else of its admin page: whoever reaches that rules Envoy, so it stays on loopback.
-func envoyMetrics(admin string, patience time.Duration) page {
-	client := &http.Client{Transport: &http.Transport{}, Timeout: patience, // no proxy of the environment: it is this machine's
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+// admin nil: there is no such page.
+func envoyMetrics(admin *envoyAdmin) page {
 	asking := make(chan struct{}, envoyAtOnce)
 	return page{"GET /envoy/metrics", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if admin == nil {
+			http.Error(w, "this door knows of no admin page of Envoy: -admin is empty", http.StatusNotFound)
+			return
+		}
 		select {
 		case asking <- struct{}{}:
 			defer func() { <-asking }()
@@ -29,26 +30,20 @@ func envoyMetrics(admin string, patience time.Duration) page {
 			http.Error(w, "others are asking Envoy; try again", http.StatusServiceUnavailable)
 			return
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * patience)) // who asks and does not read is not waited for
-		resp, err := askEnvoy(r.Context(), client, admin)
+		// Who asks and does not read is not waited for. The deadline stays with the connection, so that ends too.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * admin.client.Timeout))
+		w.Header().Set("Connection", "close")
+		resp, err := admin.open(r.Context(), http.MethodGet, "/stats/prometheus")
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("status %d", resp.StatusCode)
+			_ = resp.Body.Close()
+		}
 		if err != nil {
-			http.Error(w, fmt.Sprintf("Envoy's admin page at %s does not tell: %v", admin, err), http.StatusBadGateway)
+			http.Error(w, fmt.Sprintf("Envoy's admin page does not tell: %v", err), http.StatusBadGateway)
 			return
 		}
 		defer resp.Body.Close()
 		w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
 		_, _ = io.Copy(w, resp.Body) // who asked sees that it ends early
 	})}
-}
-
-func askEnvoy(ctx context.Context, client *http.Client, admin string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/stats/prometheus", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		return nil, errors.Join(errors.New(resp.Status), resp.Body.Close())
-	}
-	return resp, err
 }

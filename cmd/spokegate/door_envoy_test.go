@@ -2,8 +2,10 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +24,7 @@ func TestEnvoyMetrics(t *testing.T) {
 		_, _ = io.WriteString(w, text)
 	}))
 	defer admin.Close()
-	ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(strings.TrimPrefix(admin.URL, "http://"), envoyPatience)).Handler)
+	ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(newEnvoyAdmin(strings.TrimPrefix(admin.URL, "http://"), envoyPatience))).Handler)
 	defer ops.Close()
 	get := func(path string) (int, string, string) {
 		resp, err := http.Get(ops.URL + path)
@@ -50,6 +52,38 @@ func TestEnvoyMetrics(t *testing.T) {
 	}
 }
 
+// TestEnvoyMetricsElsewhere: the admin page may be at a Unix socket, or be none.
+func TestEnvoyMetricsElsewhere(t *testing.T) {
+	get := func(admin string) (int, string, bool) {
+		ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(newEnvoyAdmin(admin, envoyPatience))).Handler)
+		defer ops.Close()
+		resp, err := http.Get(ops.URL + "/envoy/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body), resp.Close
+	}
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	lis, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "text") })}
+	go func() { _ = admin.Serve(lis) }()
+	defer admin.Close()
+	if code, body, closed := get(socket); code != 200 || body != "text" || !closed {
+		t.Errorf("at a socket: %d, %q; the connection with its deadline ends: %v", code, body, closed)
+	}
+	if code, body, _ := get(""); code != 404 || !strings.Contains(body, "-admin is empty") {
+		t.Errorf("without a page: %d, %q", code, body)
+	}
+}
+
 // TestEnvoyIsNotOverrun: however many ask a door for Envoy's metrics, Envoy is asked by two at a time. Nor is it followed elsewhere.
 func TestEnvoyIsNotOverrun(t *testing.T) {
 	asked, answer := make(chan struct{}, 100), make(chan struct{})
@@ -59,7 +93,7 @@ func TestEnvoyIsNotOverrun(t *testing.T) {
 		http.Redirect(w, r, "/quitquitquit", http.StatusFound)
 	}))
 	defer admin.Close()
-	ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(strings.TrimPrefix(admin.URL, "http://"), time.Minute)).Handler)
+	ops := httptest.NewServer(newOps(prometheus.NewRegistry(), func() report { return report{} }, envoyMetrics(newEnvoyAdmin(strings.TrimPrefix(admin.URL, "http://"), time.Minute))).Handler)
 	defer ops.Close()
 	get := func() int {
 		resp, err := http.Get(ops.URL + "/envoy/metrics")

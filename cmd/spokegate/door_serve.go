@@ -144,7 +144,7 @@ func (d *door) listen(token string) {
 	d.shims = workers.server(d.minter.Keys, d.envoy.Listen, d.envoy.Admin, d.ops)
 	d.servers.fleetSide(d.fleetFlags.listen, d.shims, workers.options()...)
 	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.pages(), health{agent: d.agent.Status, hub: d.hub, tooOld: d.tooOld,
-		policy: d.policy, connected: d.control.Connected, gateway: d.gateway, envoy: newEnvoyAdmin(d.envoy.Admin),
+		policy: d.policy, connected: d.control.Connected, gateway: d.gateway, envoy: newEnvoyAdmin(d.envoy.Admin, adminPatience),
 		fleet: d.fleet, issuers: d.issuerKeys.Status, indexes: d.picker.Indexes, counters: d.limiter.Status, journal: func(r *report) {
 			d.journal.note(r)
 			d.rejections.note(r)

@@ -58,26 +58,18 @@ func (e *envoyRunFlags) complete() error {
 	return nil
 }
 
-// envoyEnded is how an Envoy ended that nobody had asked to; its status becomes ours.
-type envoyEnded struct{ how error }
-
-func (e envoyEnded) Error() string {
-	if e.how == nil {
-		return "Envoy has ended by itself"
-	}
-	return "Envoy has ended by itself: " + e.how.Error()
-}
-
-// status is as a shell tells it: of a signal 128 and its number.
-func (e envoyEnded) status() int {
+// endedByItself is for an Envoy that nobody had asked to end: its status becomes ours, as a shell tells it: of a signal 128 and its
+// number.
+func endedByItself(how error) error {
 	var exit *exec.ExitError
-	if !errors.As(e.how, &exit) {
-		return 0
+	if !errors.As(how, &exit) {
+		return exitStatus{0, errors.New("the Envoy has ended by itself")}
 	}
+	status := exit.ExitCode()
 	if st, ok := exit.Sys().(syscall.WaitStatus); ok && st.Signaled() {
-		return 128 + int(st.Signal())
+		status = 128 + int(st.Signal())
 	}
-	return exit.ExitCode()
+	return exitStatus{status, fmt.Errorf("the Envoy has ended by itself: %w", how)}
 }
 
 // runEnvoyProcess runs the Envoy of a door, and ends it without breaking off a request.
@@ -150,7 +142,7 @@ func (e *envoyRunFlags) run(ctx, hurry context.Context, argv []string, log *slog
 	go func() { died <- cmd.Wait() }()
 	select {
 	case err := <-died:
-		return envoyEnded{err}
+		return endedByItself(err)
 	case <-ctx.Done():
 	}
 	waiting, enough := context.WithCancel(hurry)
@@ -158,13 +150,13 @@ func (e *envoyRunFlags) run(ctx, hurry context.Context, argv []string, log *slog
 	empty := make(chan struct{})
 	go func() {
 		defer close(empty)
-		e.empty(waiting, newEnvoyAdmin(e.door.envoy.Admin), log)
+		e.empty(waiting, newEnvoyAdmin(e.door.envoy.Admin, adminPatience), log)
 	}()
 	select {
 	case err := <-died:
 		enough()
 		<-empty
-		return envoyEnded{err}
+		return endedByItself(err)
 	case <-empty:
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM)

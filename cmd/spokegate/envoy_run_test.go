@@ -130,15 +130,15 @@ func TestEnvoyIsEmptyBeforeItEnds(t *testing.T) {
 func TestEnvoyEndsItself(t *testing.T) {
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137} {
 		e := startLike(t, script, &adminPage{}, nil)
-		var how envoyEnded
-		if err := <-e.ended; !errors.As(err, &how) || how.status() != want {
-			t.Errorf("%q: %v, status %d, want %d", script, err, how.status(), want)
+		var how exitStatus
+		if err := <-e.ended; !errors.As(err, &how) || how.status != want {
+			t.Errorf("%q: %v, status %d, want %d", script, err, how.status, want)
 		}
 	}
 	e := startLike(t, "STARTED; sleep 0.3; exit 3", &adminPage{running: 1}, nil)
 	e.stop()
-	var how envoyEnded
-	if err := <-e.ended; !errors.As(err, &how) || how.status() != 3 {
+	var how exitStatus
+	if err := <-e.ended; !errors.As(err, &how) || how.status != 3 {
 		t.Errorf("while it is drained: %v", err)
 	}
 	missing := envoyRunFlags{}

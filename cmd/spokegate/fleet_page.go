@@ -62,7 +62,7 @@ type loadStatus struct {
 // pages are those of a door for operators, beside what each role has.
 func (d *door) pages() []page {
 	picker := pickerPages{d.picker, d.policy, d.name, d.envoy.BodyLimit, ""}
-	return append(picker.pages(), page{"GET /fleet", d.fleetPage()}, d.aboutPage(), envoyMetrics(d.envoy.Admin, envoyPatience))
+	return append(picker.pages(), page{"GET /fleet", d.fleetPage()}, d.aboutPage(), envoyMetrics(newEnvoyAdmin(d.envoy.Admin, envoyPatience)))
 }
 
 // fleetPage serves it as JSON.

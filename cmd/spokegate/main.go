@@ -75,15 +75,26 @@ func run(ctx context.Context, args []string) int {
 		return 0
 	case errors.Is(err, errUsage):
 		return 2 // the flag package has said what is wrong
-	case errors.As(err, &status):
-		return int(status)
+	case !errors.As(err, &status):
+		status.status = 1
+	case status.why == nil:
+		return status.status
 	}
 	fmt.Fprintf(os.Stderr, "spokegate %s: %v\n", args[0], err)
-	var envoy envoyEnded
-	if errors.As(err, &envoy) {
-		return envoy.status()
+	return status.status
+}
+
+// exitStatus ends the command with this status.
+type exitStatus struct {
+	status int
+	why    error // nil: what there is to say was said
+}
+
+func (e exitStatus) Error() string {
+	if e.why == nil {
+		return fmt.Sprintf("exit status %d", e.status)
 	}
-	return 1
+	return e.why.Error()
 }
 
 // errUsage marks a command line that was explained to the user already.

@@ -143,7 +143,7 @@ func adminSays(t *testing.T, status int, text string) *envoyAdmin {
 		_, _ = io.WriteString(w, text)
 	}))
 	t.Cleanup(s.Close)
-	return newEnvoyAdmin(strings.TrimPrefix(s.URL, "http://"))
+	return newEnvoyAdmin(strings.TrimPrefix(s.URL, "http://"), adminPatience)
 }
 
 func issuer(st jwks.Status) func(*health) {
