@@ -43,8 +43,8 @@ type Config struct {
 	Spoke, Door string
 	// Grace is how long an ended flight's record waits for the rest of its facts (6 s: Envoy lets go of a cut meter after 3 s).
 	Grace time.Duration
-	// Orphan is how long a flight whose meter broke off waits for its access log (15 min: longer than Envoy lets a request
-	// idle). Envoy sends the log within milliseconds of the end; this is for a log that was lost on the way.
+	// Orphan is how long a flight without a meter waits for its access log: one whose meter broke off, or whose answer is to come
+	// whole and may need none (15 min: longer than Envoy lets a request idle). Envoy sends the log within milliseconds of the end; this is for a log that was lost on the way.
 	Orphan time.Duration
 	// LeaseEvery is the time between renewals of an open flight's lease: a third of the lease's life (10 s).
 	LeaseEvery time.Duration

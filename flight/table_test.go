@@ -201,8 +201,8 @@ func TestClientRequestIDIsCut(t *testing.T) {
 	}
 }
 
-// An answer that the worker reports on has no meter: what the log does not end is given up, unless a meter sees it after all.
-func TestReportedAnswerWaitsForTheLog(t *testing.T) {
+// A whole answer may have no meter: what the log does not end is given up, unless a meter sees it after all.
+func TestWholeAnswerWaitsForTheLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		meter bool
 		facts Facts
