@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	extensionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
 	authzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
@@ -65,28 +66,73 @@ func TestGatewayIsAsTheDoor(t *testing.T) {
 	if err := g.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	d := g.Door.withDefaults()
-	m, r, pool := d.manager(), d.route().VirtualHosts[0], d.endpointCluster("large")
-	action := r.Routes[0].GetRoute()
-	authz, door := filterOf(t, d, AuthzNamespace), d.socketCluster("x", d.DoorSocket, ping(d.Keepalive))
-	h2 := &upstreamv3.HttpProtocolOptions{}
-	if err := door.TypedExtensionProtocolOptions[protocolOptions].UnmarshalTo(h2); err != nil {
-		t.Fatal(err)
+	for name, same := range map[string][]same{"clients": g.sameForClients(t), "door": g.sameToDoor(t), "workers": g.sameToWorkers(t)} {
+		for _, s := range same {
+			if err := s.differs(t); err != nil {
+				t.Errorf("%s: %s: %v", name, s.path, err)
+			}
+		}
 	}
-	toDoor := h2.GetExplicitHttpConfig().GetHttp2ProtocolOptions()
-	http1 := &upstreamv3.HttpProtocolOptions{}
-	if err := pool.TypedExtensionProtocolOptions[protocolOptions].UnmarshalTo(http1); err != nil {
-		t.Fatal(err)
+	removed := in(t, g.find(t, "HTTPRoute", "sg-large"), "rules.0.filters.0.requestHeaderModifier.remove").(list)
+	for _, name := range g.Door.withDefaults().route().VirtualHosts[0].RequestHeadersToRemove {
+		if here := slices.Contains(removed, any(name)); here == (name == DestinationKey) {
+			t.Errorf("%s goes to workers: %v", name, !here)
+		}
 	}
-	breakers, keepalive := pool.CircuitBreakers.Thresholds[0], pool.UpstreamConnectionOptions.TcpKeepalive
-	clients, security, metering := g.find(t, "ClientTrafficPolicy", "sg"), g.find(t, "SecurityPolicy", "sg"), g.find(t, "EnvoyExtensionPolicy", "sg")
-	workers, backend, log := g.find(t, "BackendTrafficPolicy", "sg"), g.find(t, "Backend", "sg-door"), g.find(t, "EnvoyProxy", "sg")
+}
 
-	for _, c := range []struct {
-		object Object
-		path   string
-		want   any // as the door's own Envoy is told
-	}{
+// same is what an object says, and what the door's own Envoy is told.
+type same struct {
+	object Object
+	path   string
+	want   any
+}
+
+func (s same) differs(t *testing.T) error {
+	t.Helper()
+	got, want := fmt.Sprint(in(t, s.object, s.path)), fmt.Sprint(s.want)
+	switch w := s.want.(type) {
+	case time.Duration:
+		if d, err := time.ParseDuration(got); err == nil && d == w {
+			return nil
+		}
+	case typev3.StatusCode:
+		want = fmt.Sprint(int(w))
+	}
+	if got != want {
+		return fmt.Errorf("it is %s, the door's Envoy has %s", got, want)
+	}
+	return nil
+}
+
+func (g Gateway) sameForClients(t *testing.T) []same {
+	d := g.Door.withDefaults()
+	m, clients := d.manager(), g.find(t, "ClientTrafficPolicy", "sg")
+	return []same{
+		{clients, "headers.withUnderscoresAction", "RejectRequest"},
+		{clients, "path.escapedSlashesAction", "RejectRequest"},
+		{clients, "http2.maxConcurrentStreams", m.Http2ProtocolOptions.MaxConcurrentStreams.Value},
+		{clients, "http2.initialStreamWindowSize", m.Http2ProtocolOptions.InitialStreamWindowSize.Value},
+		{clients, "http2.initialConnectionWindowSize", m.Http2ProtocolOptions.InitialConnectionWindowSize.Value},
+		{clients, "http2.connectionKeepalive.interval", m.Http2ProtocolOptions.ConnectionKeepalive.Interval.AsDuration()},
+		{clients, "connection.bufferLimit", d.listener(nil).PerConnectionBufferLimitBytes.Value},
+		{clients, "connection.connectionLimit.value", d.MaxConnections},
+		{clients, "timeout.http.requestHeadersReceivedTimeout", m.RequestHeadersTimeout.AsDuration()},
+		{clients, "timeout.http.requestReceivedTimeout", m.RequestTimeout.AsDuration()},
+		{clients, "timeout.http.streamIdleTimeout", m.StreamIdleTimeout.AsDuration()},
+		{clients, "timeout.http.idleTimeout", m.CommonHttpProtocolOptions.IdleTimeout.AsDuration()},
+		{clients, "timeout.tcp.connectionInspectionTimeout", d.listener(nil).ListenerFiltersTimeout.AsDuration()},
+		{g.find(t, "Gateway", "sg"), "listeners.0.port", 8443},
+	}
+}
+
+func (g Gateway) sameToDoor(t *testing.T) []same {
+	d := g.Door.withDefaults()
+	authz, door, breakers := filterOf(t, d, AuthzNamespace), d.socketCluster("x", d.DoorSocket, ping(d.Keepalive)), d.endpointCluster("large").CircuitBreakers.Thresholds[0]
+	toDoor := protocolsOf(t, door).GetExplicitHttpConfig().GetHttp2ProtocolOptions()
+	security, metering := g.find(t, "SecurityPolicy", "sg"), g.find(t, "EnvoyExtensionPolicy", "sg")
+	backend, log := g.find(t, "Backend", "sg-door"), g.find(t, "EnvoyProxy", "sg")
+	return []same{
 		{security, "extAuth.bodyToExtAuth.maxRequestBytes", authz.WithRequestBody.MaxRequestBytes},
 		{security, "extAuth.timeout", authz.GetGrpcService().Timeout.AsDuration()},
 		{security, "extAuth.failOpen", authz.FailureModeAllow},
@@ -105,19 +151,15 @@ func TestGatewayIsAsTheDoor(t *testing.T) {
 		{metering, "extProc.0.failOpen", true},
 		{backend, "endpoints.0.unix.path", door.LoadAssignment.Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetPipe().Path},
 		{log, "telemetry.accessLog.settings.0.sinks.0.als.logName", AccessLogName},
-		{clients, "headers.withUnderscoresAction", "RejectRequest"},
-		{clients, "path.escapedSlashesAction", "RejectRequest"},
-		{clients, "http2.maxConcurrentStreams", m.Http2ProtocolOptions.MaxConcurrentStreams.Value},
-		{clients, "http2.initialStreamWindowSize", m.Http2ProtocolOptions.InitialStreamWindowSize.Value},
-		{clients, "http2.initialConnectionWindowSize", m.Http2ProtocolOptions.InitialConnectionWindowSize.Value},
-		{clients, "http2.connectionKeepalive.interval", m.Http2ProtocolOptions.ConnectionKeepalive.Interval.AsDuration()},
-		{clients, "connection.bufferLimit", d.listener(nil).PerConnectionBufferLimitBytes.Value},
-		{clients, "connection.connectionLimit.value", d.MaxConnections},
-		{clients, "timeout.http.requestHeadersReceivedTimeout", m.RequestHeadersTimeout.AsDuration()},
-		{clients, "timeout.http.requestReceivedTimeout", m.RequestTimeout.AsDuration()},
-		{clients, "timeout.http.streamIdleTimeout", m.StreamIdleTimeout.AsDuration()},
-		{clients, "timeout.http.idleTimeout", m.CommonHttpProtocolOptions.IdleTimeout.AsDuration()},
-		{clients, "timeout.tcp.connectionInspectionTimeout", d.listener(nil).ListenerFiltersTimeout.AsDuration()},
+	}
+}
+
+func (g Gateway) sameToWorkers(t *testing.T) []same {
+	d := g.Door.withDefaults()
+	pool, action := d.endpointCluster("large"), d.route().VirtualHosts[0].Routes[0].GetRoute()
+	http1, breakers, keepalive := protocolsOf(t, pool), pool.CircuitBreakers.Thresholds[0], pool.UpstreamConnectionOptions.TcpKeepalive
+	workers := g.find(t, "BackendTrafficPolicy", "sg")
+	return []same{
 		{workers, "circuitBreaker.maxConnections", breakers.MaxConnections.Value},
 		{workers, "circuitBreaker.maxPendingRequests", breakers.MaxPendingRequests.Value},
 		{workers, "circuitBreaker.maxParallelRequests", breakers.MaxRequests.Value},
@@ -133,29 +175,16 @@ func TestGatewayIsAsTheDoor(t *testing.T) {
 		{workers, "tcpKeepalive.probes", keepalive.KeepaliveProbes.Value},
 		{workers, "tcpKeepalive.idleTime", time.Duration(keepalive.KeepaliveTime.Value) * time.Second},
 		{workers, "loadBalancer.endpointOverride.extractFrom.0.header", DestinationKey},
-		{g.find(t, "Gateway", "sg"), "listeners.0.port", 8443},
-	} {
-		got, want := fmt.Sprint(in(t, c.object, c.path)), fmt.Sprint(c.want)
-		switch w := c.want.(type) {
-		case time.Duration:
-			d, err := time.ParseDuration(got)
-			if err != nil || d != w {
-				t.Errorf("%s is %s, the door's Envoy has %v", c.path, got, w)
-			}
-			continue
-		case typev3.StatusCode:
-			want = fmt.Sprint(int(w))
-		}
-		if got != want {
-			t.Errorf("%s is %s, the door's Envoy has %s", c.path, got, want)
-		}
 	}
-	removed := in(t, g.find(t, "HTTPRoute", "sg-large"), "rules.0.filters.0.requestHeaderModifier.remove").(list)
-	for _, name := range r.RequestHeadersToRemove {
-		if here := slices.Contains(removed, any(name)); here == (name == DestinationKey) {
-			t.Errorf("%s goes to workers: %v", name, !here)
-		}
+}
+
+func protocolsOf(t *testing.T, c *clusterv3.Cluster) *upstreamv3.HttpProtocolOptions {
+	t.Helper()
+	o := &upstreamv3.HttpProtocolOptions{}
+	if err := c.TypedExtensionProtocolOptions[protocolOptions].UnmarshalTo(o); err != nil {
+		t.Fatal(err)
 	}
+	return o
 }
 
 // filterOf gives an ext_authz of the chain.
