@@ -17,6 +17,7 @@ import (
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/usage"
 )
 
 // Log receives Envoy's access log: one entry a request, a millisecond after its end.
@@ -98,6 +99,9 @@ func read(e *logEntry, l *flight.Logged) *flight.Metered {
 		default:
 			told.Other(path)
 		}
+	}
+	if told.Report(true).CountedFrom == usage.CountedNone && !e.own.unread {
+		told.Missing()
 	}
 	all := bytes == strconv.FormatInt(l.ResponseBytes, 10)
 	return &flight.Metered{Report: told.Report(all), Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: all, At: l.At}

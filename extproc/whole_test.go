@@ -28,13 +28,13 @@ func TestWholeAnswer(t *testing.T) {
 		"whole, and the client left": {said{envoy.WholeHeader: "bytes=812", "usage.prompt_tokens": 300}, 812, &alsdatav3.ResponseFlags{DownstreamConnectionTermination: true}, "complete", 300, ""},
 		"the worker broke off":       {said{envoy.WholeHeader: "bytes=812", "usage.prompt_tokens": 300}, 500, cut, "upstream_cut", 300, ""},
 		"other bytes than were told": {said{envoy.WholeHeader: "bytes=813", "usage.prompt_tokens": 300}, 812, nil, "complete", 300, "meter_cut"},
-		"nothing said of it":         {said{envoy.WholeHeader: "bytes=812"}, 812, nil, "complete", 0, ""},
+		"nothing said of it":         {said{envoy.WholeHeader: "bytes=812"}, 812, nil, "complete", 0, "bad_usage"},
 		"not marked":                 {said{"usage.prompt_tokens": 300}, 812, nil, "complete", 0, "unmetered"},
 		"marked by nobody of ours":   {said{envoy.WholeHeader: "812", "usage.prompt_tokens": 300}, 812, nil, "complete", 0, "unmetered"},
 		"no number":                  {said{envoy.WholeHeader: "bytes=812", "usage.prompt_tokens": "300"}, 812, nil, "complete", 0, "bad_usage"},
 		"no count":                   {said{envoy.WholeHeader: "bytes=812", "usage.prompt_tokens": 300, "usage.completion_tokens": 1.5}, 812, nil, "complete", 300, "bad_usage"},
 		"no JSON":                    {said{envoy.WholeHeader: "bytes=812", envoy.UnreadKey: true}, 812, nil, "complete", 0, "bad_json"},
-		"another operation's":        {said{envoy.WholeHeader: "bytes=812", "usage.input_tokens": 300}, 812, nil, "complete", 0, ""},
+		"another operation's":        {said{envoy.WholeHeader: "bytes=812", "usage.input_tokens": 300}, 812, nil, "complete", 0, "bad_usage"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, time.Millisecond)

@@ -11,7 +11,7 @@ type Report struct {
 	Failed      bool     // an error event or an error object, also when UpstreamCut
 	UpstreamCut bool     // an error event with CodeUpstreamCut
 	CountedFrom string   // engine: reported by it; events: Completion was counted from what passed; none
-	Anomalies   []string // facts to doubt: some of doubts
+	Anomalies   []string // facts to doubt: some of those below
 }
 
 // What there can be to doubt.
@@ -21,8 +21,6 @@ const (
 	cachedAbove    = "cached_above_prompt"
 	reasoningAbove = "reasoning_above_completion"
 )
-
-var doubts = []string{badUsage, badJSON, cachedAbove, reasoningAbove}
 
 // maxChoices bounds the counters kept for choices that report by themselves.
 const maxChoices = 1024

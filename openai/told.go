@@ -39,6 +39,9 @@ func (t *Told) Other(path string) { t.t.badUsage = t.t.badUsage || t.slot(path) 
 // Unread says that the answer is no JSON.
 func (t *Told) Unread() { t.t.badJSON = true }
 
+// Missing says that the answer was marked as one with usage, and that none was found.
+func (t *Told) Missing() { t.t.badUsage = true }
+
 // Report is what a Meter of the whole answer would report, if it is no error; complete says that all of it was there.
 func (t *Told) Report(complete bool) Report {
 	t.t.terminal = complete && !t.t.badJSON

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/usage"
 )
 
 const (
@@ -186,11 +187,16 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 			a.anomalies = append(a.anomalies, "bad_body_end") // the value is whole all the same
 		}
 		rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
-		if len(held) <= maxRead && !a.report.Failed && len(a.report.Anomalies) == 0 && plain(held) {
+		if len(held) <= maxRead && a.counted() && plain(held) {
 			rw.Header().Set(wholeHeader, wholePrefix+strconv.Itoa(len(held)))
 		}
 		a.endWhole(a.send(rw, held))
 	}
+}
+
+// counted says that the answer tells what it used, and nothing to doubt.
+func (a *attempt) counted() bool {
+	return a.report.CountedFrom == usage.CountedEngine && !a.report.Failed && len(a.report.Anomalies) == 0
 }
 
 func (a *attempt) endWhole(gone error) {

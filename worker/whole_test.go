@@ -22,6 +22,7 @@ func TestWholeAnswersAreMarked(t *testing.T) {
 			_, _ = io.WriteString(w, `{"error":{"message":"no"}}`)
 		},
 		"usage as a text": func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Replace(answer, "7", `"7"`, 1)) },
+		"no usage":        func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"choices":[]}`) },
 		"NaN":             func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Replace(answer, `"a"`, "[NaN]", 1)) },
 		"not UTF-8":       func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Replace(answer, `"a"`, "\"\xff\"", 1)) },
 	}
