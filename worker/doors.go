@@ -48,10 +48,12 @@ func DoorHost(target string) (host string, named bool, err error) {
 // namedDoors keep the worker joined to each door that a name stands for. A door that the name has no more is not joined again when
 // its stream ends; nothing else takes a worker from a door. What is wrong with DNS changes nothing.
 type namedDoors struct {
+	target     string // as it was said
 	host, port string
 	resolver   resolver
 	every      time.Duration
 	run        func(stopping context.Context, target string) // joins one, until its stream has ended and stopping is done
+	doors      *doors
 	log        *slog.Logger
 
 	all   sync.WaitGroup
@@ -63,18 +65,22 @@ type namedDoors struct {
 func (n *namedDoors) follow(stopping context.Context) {
 	defer n.all.Wait()
 	said, wait := "", time.Duration(0)
+	forget := n.doors.know(n.target) // in place of the doors that it stands for, until they are found
+	defer forget()
 	for sleep(stopping, wait) {
 		targets, err := n.look(stopping)
 		wait = n.every/2 + rand.N(n.every)
 		if err != nil {
 			if text := err.Error(); text != said && stopping.Err() == nil {
 				n.log.Warn("doors cannot be looked up: those that are known stay", "host", n.host, "error", err)
+				n.doors.tried(n.target, text)
 				said = text
 			}
 			continue
 		}
 		said = ""
 		n.take(stopping, targets)
+		forget()
 	}
 }
 
@@ -131,6 +137,7 @@ func (n *namedDoors) take(stopping context.Context, targets []string) {
 func (n *namedDoors) start(stopping context.Context, target string) {
 	ctx, leave := context.WithCancel(stopping)
 	n.leave[target] = leave
+	n.doors.know(target)
 	n.log.Info("door found", "host", n.host, "door", target)
 	n.all.Go(func() {
 		defer leave()

@@ -98,8 +98,9 @@ func (s *fakeDoors) targets() string {
 }
 
 func follow(t *testing.T) (*answers, *fakeDoors, func()) {
+	var doorsKnown doors
 	dns, doors := &answers{}, &fakeDoors{live: map[string]chan struct{}{}}
-	n := &namedDoors{host: "doors.example.", port: "8090", resolver: dns, every: time.Millisecond, run: doors.run, log: quiet(),
+	n := &namedDoors{host: "doors.example.", port: "8090", resolver: dns, every: time.Millisecond, run: doors.run, doors: &doorsKnown, log: quiet(),
 		leave: map[string]context.CancelFunc{}}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -202,6 +203,34 @@ func TestJoinsEveryAddress(t *testing.T) {
 	dns.set(errors.New("SERVFAIL"))
 	dns.again(t)
 	joined("door-1", "door-3")
+}
+
+// untold is a DNS that answers when it is told to, and then that it cannot.
+type untold chan struct{}
+
+func (u untold) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+	select {
+	case <-u:
+		return nil, errors.New("SERVFAIL")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestNameIsWaitedFor: until it is known what a name stands for, or why not, a worker is not settled.
+func TestNameIsWaitedFor(t *testing.T) {
+	const name = "dns:doors.example.:8090"
+	dns := make(untold)
+	s := newShim(t, server(t, nil), func(c *Config) { c.Doors, c.resolver, c.lookEvery = append(c.Doors, name), dns, time.Millisecond })
+	eventually(t, "joined", func() bool { return slices.Equal(s.Status().Doors, []string{"door-1"}) })
+	if st := s.Status(); st.Settled || !slices.Equal(st.Away, []string{name}) {
+		t.Errorf("before DNS answers: %+v", st)
+	}
+	close(dns)
+	eventually(t, "settled", func() bool { return s.Status().Settled })
+	if st := s.Status(); !slices.Equal(st.Away, []string{name + ": SERVFAIL"}) {
+		t.Errorf("after that: %+v", st)
+	}
 }
 
 func TestDoorHost(t *testing.T) {

@@ -19,7 +19,7 @@ type Status struct {
 	Epoch    string         // of the engine's present run
 	Doors    []string       // that it is joined to, by name
 	Away     []string       // targets of those that it is not joined to, each with the reason, "TARGET: WHY", once it was tried
-	// Settled: it has been joined to every door that it could reach at its start.
+	// Settled: it has been joined to every door that it could reach at its start, those of names included.
 	Settled bool
 }
 

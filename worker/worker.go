@@ -95,6 +95,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		monitors.Go(func() { w.monitor.run(life) })
 	}
 	engines.Go(func() { w.cfg.Engine.Run(engine, w.log, w.tell) })
+	for _, target := range w.cfg.Doors { // all of them, before one is joined
+		w.doors.know(target)
+	}
 	for _, target := range w.cfg.Doors {
 		doors.Go(func() { w.join(life, stopping, target) })
 	}
@@ -185,8 +188,8 @@ func (w *Worker) join(life, stopping context.Context, target string) {
 		return
 	}
 	run := func(stopping context.Context, target string) { w.door(target, host).run(life, stopping) }
-	n := &namedDoors{host: host, port: target[strings.LastIndexByte(target, ':')+1:], resolver: w.cfg.resolver, every: w.cfg.lookEvery,
-		run: run, log: w.log, leave: map[string]context.CancelFunc{}}
+	n := &namedDoors{target: target, host: host, port: target[strings.LastIndexByte(target, ':')+1:], resolver: w.cfg.resolver, every: w.cfg.lookEvery,
+		run: run, doors: &w.doors, log: w.log, leave: map[string]context.CancelFunc{}}
 	n.follow(stopping)
 }
 
