@@ -44,6 +44,7 @@ func TestEnvoyGateway(t *testing.T) {
 		"before engines":   gatewaySims,
 		"with two workers": gatewayNextWorker,
 		"with our picker":  gatewayPicker,
+		"long answers":     gatewayLong,
 	} {
 		t.Run(name, test)
 	}
@@ -55,7 +56,7 @@ func inside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-test.run=" + flag.Lookup("test.run").Value.String(), "-test.timeout=20m"}
+	args := []string{"-test.run=" + flag.Lookup("test.run").Value.String(), "-test.timeout=20m", "-test.parallel=16"} // the cases wait, most of the time
 	if testing.Verbose() {
 		args = append(args, "-test.v")
 	}

@@ -35,7 +35,12 @@ func runRequests(t *testing.T, u *up, p protocol, cases []requestCase) {
 		if c.Only != "" && c.Only != p.name {
 			continue
 		}
-		t.Run(c.Name, func(t *testing.T) { c.run(t, u, p) })
+		t.Run(c.Name, func(t *testing.T) {
+			if u.foreign { // where each waits for the log that comes once a second
+				t.Parallel()
+			}
+			c.run(t, u, p)
+		})
 	}
 }
 
