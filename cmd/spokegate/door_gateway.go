@@ -50,19 +50,18 @@ func (d *doorFlags) completeGateway() error {
 		d.envoy.Admin = gatewayAdmin
 	}
 	var errs []error
-	for flag, given := range map[string]bool{
-		"-picker": d.picker != pickerAdmission, "-trusted-hops": d.envoy.TrustedHops != 0, "-otlp": d.envoy.Collector != "",
-		"-tls-cert": d.envoy.TLSCert != "", "-fleet-cert": d.fleetFlags.tls.Given(),
-	} {
+	refuse := func(given bool, flag, instead string) {
 		if given {
-			errs = append(errs, fmt.Errorf("-gateway %s cannot do what %s asks for: docs/gateways.md%s", d.gateway, flag, gatewayInstead[flag]))
+			errs = append(errs, fmt.Errorf("-gateway %s cannot do what %s asks for: docs/gateways.md%s", d.gateway, flag, instead))
 		}
 	}
+	refuse(d.picker != pickerAdmission, "-picker", "")
+	refuse(d.envoy.TrustedHops != 0, "-trusted-hops", "")
+	refuse(d.envoy.Collector != "", "-otlp", "")
+	refuse(d.envoy.TLSCert != "", "-tls-cert", " (a Secret has what clients see: envoy print -tls-secret)")
+	refuse(d.fleetFlags.tls.Given(), "-fleet-cert", "")
 	return errors.Join(errs...)
 }
-
-// gatewayInstead is what a gateway takes in place of a flag.
-var gatewayInstead = map[string]string{"-tls-cert": " (a Secret has what clients see: envoy print -tls-secret)"}
 
 // newFleet is where workers join: an Envoy of our own tells which of them it knows.
 func (d *doorFlags) newFleet() *fleet.Fleet {
