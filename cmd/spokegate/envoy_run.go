@@ -162,6 +162,9 @@ func (e *envoyRunFlags) run(ctx, hurry context.Context, argv []string, log *slog
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case err := <-died:
+		if st, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && st.Signal() == syscall.SIGTERM {
+			return nil // it had not come so far that it takes the signal by itself
+		}
 		return err
 	case <-time.After(e.grace):
 		log.Error("Envoy does not end by itself: killing it")

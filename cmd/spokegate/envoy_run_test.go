@@ -162,6 +162,12 @@ func TestEnvoyIsEndedInTime(t *testing.T) {
 	if err := <-e.ended; err != nil {
 		t.Errorf("a second signal: %v", err)
 	}
+	e = startLike(t, "STARTED; exec sleep 60", busy(), nil) // as an Envoy that is starting still
+	e.stop()
+	e.hurry()
+	if err := <-e.ended; err != nil {
+		t.Errorf("ended while it starts: %v", err)
+	}
 	e = startLike(t, `trap "" TERM; STARTED; while :; do sleep 0.05; done`, &adminPage{}, func(f *envoyRunFlags) { f.grace = time.Millisecond })
 	e.stop()
 	if err := <-e.ended; err == nil || !strings.Contains(err.Error(), "killed") {
