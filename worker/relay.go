@@ -194,9 +194,10 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 	}
 }
 
-// counted says that the answer tells what it used, and nothing to doubt.
+// counted says that the answer tells what it used, and nothing to doubt. Of a request for a stream that is not enough: the door
+// waits for its meter.
 func (a *attempt) counted() bool {
-	return a.report.CountedFrom == usage.CountedEngine && !a.report.Failed && len(a.report.Anomalies) == 0
+	return !a.request.Stream && a.report.CountedFrom == usage.CountedEngine && !a.report.Failed && len(a.report.Anomalies) == 0
 }
 
 func (a *attempt) endWhole(gone error) {

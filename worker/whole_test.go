@@ -12,11 +12,12 @@ import (
 func TestWholeAnswersAreMarked(t *testing.T) {
 	const answer = `{"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":7,"completion_tokens":3}}`
 	answers := map[string]func(w http.ResponseWriter){
-		"small":  func(w http.ResponseWriter) { _, _ = io.WriteString(w, answer) },
-		"stream": func(w http.ResponseWriter) { sse(w, "data: {\"choices\":[]}\n\ndata: [DONE]\n\n") },
-		"medium": func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Repeat(" ", maxRead)+answer) },
-		"large":  func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Repeat(" ", maxWhole)+answer) },
-		"error":  func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"error":{"message":"no"}}`) },
+		"small":                                func(w http.ResponseWriter) { _, _ = io.WriteString(w, answer) },
+		"stream":                               func(w http.ResponseWriter) { sse(w, "data: {\"choices\":[]}\n\ndata: [DONE]\n\n") },
+		"whole, though a stream was asked for": func(w http.ResponseWriter) { _, _ = io.WriteString(w, answer) },
+		"medium":                               func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Repeat(" ", maxRead)+answer) },
+		"large":                                func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Repeat(" ", maxWhole)+answer) },
+		"error":                                func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"error":{"message":"no"}}`) },
 		"refusal": func(w http.ResponseWriter) {
 			w.WriteHeader(400)
 			_, _ = io.WriteString(w, `{"error":{"message":"no"}}`)
@@ -31,16 +32,17 @@ func TestWholeAnswersAreMarked(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		said, _ := io.ReadAll(r.Body)
 		for name, answer := range answers {
-			if strings.Contains(string(said), name) {
+			if strings.Contains(string(said), `["`+name+`"]`) {
 				answer(w)
 			}
 		}
 	}), nil)
 	for name := range answers {
-		body := strings.Replace(chatBody, "[]", `["`+name+`"]`, 1)
-		if name == "stream" {
+		body := chatBody
+		if strings.Contains(name, "stream") {
 			body = streamBody
 		}
+		body = strings.Replace(body, "[]", `["`+name+`"]`, 1)
 		want := ""
 		if name == "small" {
 			want = fmt.Sprintf("bytes=%d", len(answer))
