@@ -110,7 +110,7 @@ func (r *eppRun) says(ready bool, words ...string) {
 		want, status = healthv1.HealthCheckResponse_SERVING, http.StatusOK
 	}
 	why := ""
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		why = r.lacks(want, status, words)
 		if why == "" {
 			return
@@ -264,7 +264,7 @@ func TestCertificateForGateways(t *testing.T) {
 		t.Fatal(err)
 	}
 	writePair(t, dir, second)
-	for end := time.Now().Add(30 * time.Second); string(shown().Raw) != string(second.Certificate[0]); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); string(shown().Raw) != string(second.Certificate[0]); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the renewed certificate is not taken up")
 		}
