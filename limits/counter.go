@@ -14,6 +14,7 @@ type counter struct {
 	inFlight int64
 	periods  [spans]Period
 	shared   *[spans]Period // what another store counts too, beside periods; may be below 0. Nil: nothing
+	refused  bool           // by another store, whose total is to be read: what it has counted here may be nothing
 	place    int            // in counters.all
 }
 
@@ -39,7 +40,7 @@ func (c *counter) theirs() *[spans]Period {
 
 // idle says that the counter stands as one never used would.
 func (c *counter) idle(now time.Time, cal *calendar) bool {
-	if c.inFlight > 0 || c.bucket.Debt(now) > 0 {
+	if c.refused || c.inFlight > 0 || c.bucket.Debt(now) > 0 {
 		return false
 	}
 	for s := range Span(spans) {

@@ -111,6 +111,8 @@ func (f *Fallback) Acquire(ctx context.Context, now time.Time, ask Ask) (Decisio
 		d, err := f.primary.Acquire(ctx, now, ask)
 		if err == nil && d.Admitted {
 			f.local.adopt(now, share, d)
+		} else if err == nil {
+			f.local.heed(now, share.Limits)
 		}
 		if err == nil || !f.failed(before, now, err) || left(ctx) {
 			return d, err

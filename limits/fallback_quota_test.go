@@ -115,6 +115,24 @@ func TestFallbackSharesWhatIsLeft(t *testing.T) {
 	}
 }
 
+// What others have used of a quota a door knows too that has admitted nothing of it: it was refused.
+func TestFallbackKnowsWhatOthersUsed(t *testing.T) {
+	server := limitstest.StartRedis(t)
+	a, b := pair(t, server.URL())
+	l, now := month("team", 10, 0), time.Now()
+	for i := range 10 {
+		a.spend(t, now, fmt.Sprint("a", i), 1, true, l)
+	}
+	b.spend(t, now, "refused", 1, false, l)
+	for _, d := range []*door{a, b} {
+		d.counts(t, l, "5")
+	}
+	server.Kill()
+	for _, d := range []*door{a, b} {
+		d.spend(t, now, fmt.Sprint(d == a, "no more"), 1, false, l)
+	}
+}
+
 // What was reserved and not used is nobody's any more when Redis goes away.
 func TestFallbackForgetsReservations(t *testing.T) {
 	server := limitstest.StartRedis(t)

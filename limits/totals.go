@@ -101,13 +101,27 @@ type glance struct {
 	shared [spans]Period
 }
 
-// glances gives at most n counters with counts of the current month, of those from a place on, and the place to go on from;
+// heed has the next glances give the limits with quotas of an ask that another store has refused, though nothing is counted here:
+// others have used what was asked for.
+func (m *Memory) heed(now time.Time, ls []policy.Limit) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(now)
+	for i := range ls {
+		if hasQuota(&ls[i]) {
+			m.counters.of(ls[i].ID).refused = true
+		}
+	}
+}
+
+// glances gives at most n counters with counts of the current month or to be heeded, of those from a place on, and the place to go on from;
 // 0 after the last. As of the latest time seen.
 func (m *Memory) glances(from, n int) (gs []glance, next int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for next = from; next < len(m.counters.all) && len(gs) < n; next++ {
-		if c := m.counters.all[next]; c.counts(&m.calendar, Month) {
+		if c := m.counters.all[next]; c.refused || c.counts(&m.calendar, Month) {
+			c.refused = false
 			g := glance{id: c.id}
 			if c.shared != nil {
 				g.shared = *c.shared
