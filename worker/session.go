@@ -110,16 +110,16 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 		}
 		held = append(held, k.Id)
 	}
-	if s.name == "" {
-		s.name = w.Door
-		s.door.doors.joined(s.door.target, s.name)
-		s.door.log.Info("joined door", "door", w.Door, "target", s.door.target)
-	}
 	s.door.keys.release(s.keys) // of the welcome before this one
 	s.keys = held
 	s.door.seeds.name(s, w.Door, w.HashSeed)
 	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
 		s.beat = min(max(ms, beatLeast), beatMost)
+	}
+	if s.name == "" { // last: who sees that we have joined may count on all of the welcome
+		s.name = w.Door
+		s.door.doors.joined(s.door.target, s.name)
+		s.door.log.Info("joined door", "door", w.Door, "target", s.door.target)
 	}
 	return nil
 }
