@@ -57,6 +57,8 @@ func TestRefused(t *testing.T) {
 		{"spoke-minimal", "clients.tls.secretName=x", "clients: plaintext and tls exclude each other"},
 		{"spoke-minimal", "fleet.plaintext=false", "fleet: prompts and the join token would cross the network unencrypted"},
 		{"spoke-minimal", "fleet.tls.issuerRef.name=x", "fleet: plaintext and tls exclude each other"},
+		{"spoke-minimal", "fleet.plaintext=false,fleet.tls.issuerRef=null", "fleet: prompts and the join token would cross the network unencrypted"},
+		{"spoke-minimal", "clients.plaintext=false,clients.tls.issuerRef=null", "clients: keys would cross the network unencrypted"},
 		{"spoke-minimal", "policy.inline=", "policy: say where doors have it from"},
 		{"spoke-minimal", "hub.address=h:1", "policy: say where doors have it from"},
 		{"spoke-minimal", "workers[0].engine.kind=vllm", "workers[sim].engine.image: which image has vllm?"},
@@ -65,6 +67,7 @@ func TestRefused(t *testing.T) {
 		{"spoke-split", "workers[0].engine.args[0]=--host=0.0.0.0", "--host=0.0.0.0 would open the engine beside its shim"},
 		{"spoke-split", "workers[0].name=long-prefill", "workers: there are two of the name long-prefill"},
 		{"spoke-hub-mtls", "hub.tls.issuerRef.name=", "hub.tls: doors are known to the hub by certificates"},
+		{"spoke-hub-mtls", "hub.tls.issuerRef=null", "hub.tls: doors are known to the hub by certificates"},
 		{"spoke-hub-mtls", "kafka.tls=false", "kafka.tlsSecretName goes with kafka.tls=true"},
 		{"spoke-hub-mtls", "kafka.sasl.user=", "kafka.sasl: a mechanism wants user and secretName"},
 		{"spoke-pickers", "pickers[0].tls.selfSigned=false", "pickers[llama]: prompts would cross the network unencrypted"},
@@ -82,6 +85,8 @@ func TestRefused(t *testing.T) {
 		{"hub-sqlite", "replicas=2", "replicas: SQLite is one hub's"},
 		{"hub-sqlite", "push.tls.issuerRef.name=", "push.tls: doors know the hub by certificates"},
 		{"hub-sqlite", "api.tls.issuerRef.name=", "api: admin tokens would cross the network unencrypted"},
+		{"hub-sqlite", "push.tls.issuerRef=null", "push.tls: doors know the hub by certificates"},
+		{"hub-sqlite", "api.tls.issuerRef=null", "api: admin tokens would cross the network unencrypted"},
 		{"hub-postgres", "database.postgres.url=postgres://hub:secret@db/hub", "database.postgres.url: keep the password out of it"},
 	} {
 		chart := "spokegate-spoke"

@@ -18,9 +18,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- /* What does not go together, and what is not safe unless it is named. */ -}}
 {{- define "hub.check" -}}
 {{- with .Values }}
-{{- if not (or .push.tls.secretName .push.tls.issuerRef.name) }}
+{{- if not (or .push.tls.secretName (.push.tls.issuerRef).name) }}
 {{- fail "push.tls: doors know the hub by certificates, and it knows them: give secretName (tls.crt, tls.key, ca.crt) or issuerRef of cert-manager" }}{{ end }}
-{{- $api := or .api.tls.secretName .api.tls.issuerRef.name }}
+{{- $api := or .api.tls.secretName (.api.tls.issuerRef).name }}
 {{- if and (not .api.plaintext) (not $api) }}
 {{- fail "api: admin tokens would cross the network unencrypted: give api.tls.secretName or api.tls.issuerRef, or say api.plaintext=true where the network itself encrypts" }}{{ end }}
 {{- if and .api.plaintext $api }}{{ fail "api: plaintext and tls exclude each other" }}{{ end }}

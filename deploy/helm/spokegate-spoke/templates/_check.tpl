@@ -5,16 +5,16 @@
 {{- $sources := 0 }}
 {{- range list .policy.inline .policy.configMap .hub.address }}{{ if . }}{{ $sources = add1 $sources }}{{ end }}{{ end }}
 {{- if ne (int $sources) 1 }}{{ fail "policy: say where doors have it from: one of policy.inline, policy.configMap and hub.address" }}{{ end }}
-{{- if and .hub.address (not (or .hub.tls.secretName .hub.tls.issuerRef.name)) }}
+{{- if and .hub.address (not (or .hub.tls.secretName (.hub.tls.issuerRef).name)) }}
 {{- fail "hub.tls: doors are known to the hub by certificates: give secretName (tls.crt, tls.key, ca.crt), or issuerRef of cert-manager" }}{{ end }}
-{{- if and (not .clients.plaintext) (not (or .clients.tls.secretName .clients.tls.issuerRef.name)) }}
+{{- if and (not .clients.plaintext) (not (or .clients.tls.secretName (.clients.tls.issuerRef).name)) }}
 {{- fail "clients: keys would cross the network unencrypted: give clients.tls.secretName or clients.tls.issuerRef, or say clients.plaintext=true where TLS ends before the doors" }}{{ end }}
-{{- if and .clients.plaintext (or .clients.tls.secretName .clients.tls.issuerRef.name) }}{{ fail "clients: plaintext and tls exclude each other" }}{{ end }}
-{{- if and .clients.tls.issuerRef.name (not .clients.tls.dnsNames) }}{{ fail "clients.tls.dnsNames: say what clients call the doors" }}{{ end }}
+{{- if and .clients.plaintext (or .clients.tls.secretName (.clients.tls.issuerRef).name) }}{{ fail "clients: plaintext and tls exclude each other" }}{{ end }}
+{{- if and (.clients.tls.issuerRef).name (not .clients.tls.dnsNames) }}{{ fail "clients.tls.dnsNames: say what clients call the doors" }}{{ end }}
 {{- end }}
 {{- if or .doors.enabled .workers }}
-{{- if and .fleet.plaintext (or .fleet.tls.issuerRef.name .fleet.tls.doorSecretName .fleet.tls.workerVolume) }}{{ fail "fleet: plaintext and tls exclude each other" }}{{ end }}
-{{- if and (not .fleet.plaintext) (not .fleet.tls.issuerRef.name) (not (and .fleet.tls.doorSecretName .fleet.tls.workerVolume)) }}
+{{- if and .fleet.plaintext (or (.fleet.tls.issuerRef).name .fleet.tls.doorSecretName .fleet.tls.workerVolume) }}{{ fail "fleet: plaintext and tls exclude each other" }}{{ end }}
+{{- if and (not .fleet.plaintext) (not (.fleet.tls.issuerRef).name) (not (and .fleet.tls.doorSecretName .fleet.tls.workerVolume)) }}
 {{- fail "fleet: prompts and the join token would cross the network unencrypted: give fleet.tls.issuerRef (cert-manager and its CSI driver), or fleet.tls.doorSecretName and fleet.tls.workerVolume, or say fleet.plaintext=true where the network itself encrypts" }}{{ end }}
 {{- end }}
 {{- if and (not .kafka.brokers) (or .kafka.tls .kafka.tlsSecretName .kafka.sasl.mechanism) }}{{ fail "kafka: tls and sasl towards whom? Without brokers records stay in the pods" }}{{ end }}

@@ -47,9 +47,9 @@ csi:
   driver: csi.cert-manager.io
   readOnly: true
   volumeAttributes:
-    csi.cert-manager.io/issuer-name: {{ .issuerRef.name }}
-    csi.cert-manager.io/issuer-kind: {{ .issuerRef.kind | default "Issuer" }}
-    csi.cert-manager.io/issuer-group: {{ .issuerRef.group | default "cert-manager.io" }}
+    csi.cert-manager.io/issuer-name: {{ (.issuerRef).name }}
+    csi.cert-manager.io/issuer-kind: {{ (.issuerRef).kind | default "Issuer" }}
+    csi.cert-manager.io/issuer-group: {{ (.issuerRef).group | default "cert-manager.io" }}
     csi.cert-manager.io/dns-names: ${POD_NAME}
     csi.cert-manager.io/uri-names: spiffe://{{ $.Values.spoke }}/worker/${POD_NAME}
     csi.cert-manager.io/duration: 24h
