@@ -157,26 +157,14 @@ func (m *message) header(b []byte) error {
 	return f.Err()
 }
 
-// attributes takes one entry of the map of attributes: the key is who evaluated them.
+// attributes takes one entry of the map of attributes: the key is who evaluated them, the value a Struct.
 func (m *message) attributes(b []byte) error {
-	var key []byte
 	var of attributes
-	f := wire.Over(b)
-	for f.Next() {
-		switch {
-		case f.Type != protowire.BytesType:
-		case f.Number == entryKey:
-			key = f.Bytes
-		case f.Number == entryValue:
-			if err := each(f.Bytes, structFields, of.field); err != nil { // a Struct
-				return err
-			}
-		}
-	}
+	key, err := mapEntry(b, func(b []byte) error { return each(b, structFields, of.field) })
 	if string(key) == envoy.AttributesKey {
 		m.of = of
 	}
-	return f.Err()
+	return err
 }
 
 // field takes one entry of a Struct's map.

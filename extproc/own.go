@@ -1,11 +1,8 @@
 package extproc
 
 import (
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/openai"
-	"github.com/spokegate/spokegate/wire"
 )
 
 // own is what stands in envoy.OwnNamespace.
@@ -39,24 +36,11 @@ func (o *own) member(b []byte) error {
 }
 
 // metadata takes one entry of the map: the key is whose they are, the value a Struct.
-func (e *logEntry) metadata(b []byte) (err error) {
-	var key []byte
+func (e *logEntry) metadata(b []byte) error {
 	var said own
-	f := wire.Over(b)
-	for f.Next() && err == nil {
-		switch {
-		case f.Type != protowire.BytesType:
-		case f.Number == entryKey:
-			key = f.Bytes
-		case f.Number == entryValue:
-			err = each(f.Bytes, structFields, said.member)
-		}
-	}
+	key, err := mapEntry(b, func(b []byte) error { return each(b, structFields, said.member) })
 	if string(key) == envoy.OwnNamespace {
 		e.own = said
-	}
-	if err == nil {
-		err = f.Err()
 	}
 	return err
 }

@@ -27,6 +27,12 @@ type value struct {
 
 // member reads one entry of a Struct's map.
 func member(b []byte) (key []byte, v value, err error) {
+	key, err = mapEntry(b, v.read)
+	return key, v, err
+}
+
+// mapEntry reads one entry of a map, whose value may stand before its key.
+func mapEntry(b []byte, value func([]byte) error) (key []byte, err error) {
 	f := wire.Over(b)
 	for f.Next() && err == nil {
 		switch {
@@ -34,13 +40,13 @@ func member(b []byte) (key []byte, v value, err error) {
 		case f.Number == entryKey:
 			key = f.Bytes
 		case f.Number == entryValue:
-			err = v.read(f.Bytes)
+			err = value(f.Bytes)
 		}
 	}
 	if err == nil {
 		err = f.Err()
 	}
-	return key, v, err
+	return key, err
 }
 
 // read takes the last of the kinds that are there, as protobuf does.
