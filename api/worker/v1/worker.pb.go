@@ -185,7 +185,7 @@ func (x Profile_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Profile_Mode.Descriptor instead.
 func (Profile_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16, 0}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type JoinRequest struct {
@@ -194,6 +194,7 @@ type JoinRequest struct {
 	//
 	//	*JoinRequest_Hello
 	//	*JoinRequest_Status
+	//	*JoinRequest_Begun
 	Message       isJoinRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -254,6 +255,15 @@ func (x *JoinRequest) GetStatus() *Status {
 	return nil
 }
 
+func (x *JoinRequest) GetBegun() *Begun {
+	if x != nil {
+		if x, ok := x.Message.(*JoinRequest_Begun); ok {
+			return x.Begun
+		}
+	}
+	return nil
+}
+
 type isJoinRequest_Message interface {
 	isJoinRequest_Message()
 }
@@ -266,9 +276,15 @@ type JoinRequest_Status struct {
 	Status *Status `protobuf:"bytes,2,opt,name=status,proto3,oneof"`
 }
 
+type JoinRequest_Begun struct {
+	Begun *Begun `protobuf:"bytes,3,opt,name=begun,proto3,oneof"`
+}
+
 func (*JoinRequest_Hello) isJoinRequest_Message() {}
 
 func (*JoinRequest_Status) isJoinRequest_Message() {}
+
+func (*JoinRequest_Begun) isJoinRequest_Message() {}
 
 // Hello says who the worker is. Nothing in it changes while the stream lives.
 type Hello struct {
@@ -498,6 +514,53 @@ func (x *Status) GetRanks() []*Load {
 	return nil
 }
 
+// Begun names requests whose streams have begun: their prompts are computed. Sent to a door that wants it (Welcome.begun), of its
+// own admissions alone. An answer that comes whole is over when it begins.
+type Begun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ids of the admissions.
+	Admissions    []string `protobuf:"bytes,1,rep,name=admissions,proto3" json:"admissions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Begun) Reset() {
+	*x = Begun{}
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Begun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Begun) ProtoMessage() {}
+
+func (x *Begun) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Begun.ProtoReflect.Descriptor instead.
+func (*Begun) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Begun) GetAdmissions() []string {
+	if x != nil {
+		return x.Admissions
+	}
+	return nil
+}
+
 // Load is read from the engine's own metrics.
 type Load struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -514,7 +577,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +589,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +602,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -583,7 +646,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +658,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +671,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JoinResponse) GetMessage() isJoinResponse_Message {
@@ -666,7 +729,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +741,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +754,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Cancel) GetAdmission() string {
@@ -719,14 +782,16 @@ type Welcome struct {
 	// out for as long as a context that was signed with it can live.
 	Keys []*Key `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
 	// Seed of the hashes of blocks (service Blocks), one a spoke, secret; 0: none yet.
-	HashSeed      uint64 `protobuf:"varint,5,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
+	HashSeed uint64 `protobuf:"varint,5,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
+	// The door takes Begun.
+	Begun         bool `protobuf:"varint,6,opt,name=begun,proto3" json:"begun,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +803,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +816,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Welcome) GetDoor() string {
@@ -782,6 +847,13 @@ func (x *Welcome) GetHashSeed() uint64 {
 	return 0
 }
 
+func (x *Welcome) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
 type Key struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key id ("kid") in the contexts.
@@ -794,7 +866,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +878,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +891,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Key) GetId() string {
@@ -848,7 +920,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +932,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +945,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FollowRequest) GetEpoch() string {
@@ -910,7 +982,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +994,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1007,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FollowResponse) GetEpoch() string {
@@ -1020,7 +1092,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1104,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1117,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Snapshot) GetBlocks() []*Block {
@@ -1079,7 +1151,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1163,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1176,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Changes) GetChanges() []*Change {
@@ -1128,7 +1200,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1212,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1225,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -1237,7 +1309,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1321,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1334,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Block) GetKey() uint64 {
@@ -1331,7 +1403,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1415,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1428,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Removed) GetKey() uint64 {
@@ -1382,7 +1454,7 @@ type Cleared struct {
 
 func (x *Cleared) Reset() {
 	*x = Cleared{}
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1466,7 @@ func (x *Cleared) String() string {
 func (*Cleared) ProtoMessage() {}
 
 func (x *Cleared) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1479,7 @@ func (x *Cleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cleared.ProtoReflect.Descriptor instead.
 func (*Cleared) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Cleared) GetRank() uint32 {
@@ -1450,7 +1522,7 @@ type Profile struct {
 
 func (x *Profile) Reset() {
 	*x = Profile{}
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1534,7 @@ func (x *Profile) String() string {
 func (*Profile) ProtoMessage() {}
 
 func (x *Profile) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1547,7 @@ func (x *Profile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Profile.ProtoReflect.Descriptor instead.
 func (*Profile) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Profile) GetMode() Profile_Mode {
@@ -1590,7 +1662,7 @@ type AddedToken struct {
 
 func (x *AddedToken) Reset() {
 	*x = AddedToken{}
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1674,7 @@ func (x *AddedToken) String() string {
 func (*AddedToken) ProtoMessage() {}
 
 func (x *AddedToken) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1687,7 @@ func (x *AddedToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddedToken.ProtoReflect.Descriptor instead.
 func (*AddedToken) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AddedToken) GetContent() string {
@@ -1664,10 +1736,11 @@ var File_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x16worker/v1/worker.proto\x12\x13spokegate.worker.v1\"\x83\x01\n" +
+	"\x16worker/v1/worker.proto\x12\x13spokegate.worker.v1\"\xb7\x01\n" +
 	"\vJoinRequest\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1a.spokegate.worker.v1.HelloH\x00R\x05hello\x125\n" +
-	"\x06status\x18\x02 \x01(\v2\x1b.spokegate.worker.v1.StatusH\x00R\x06statusB\t\n" +
+	"\x06status\x18\x02 \x01(\v2\x1b.spokegate.worker.v1.StatusH\x00R\x06status\x122\n" +
+	"\x05begun\x18\x03 \x01(\v2\x1a.spokegate.worker.v1.BegunH\x00R\x05begunB\t\n" +
 	"\amessage\"\xa5\x02\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1a\n" +
@@ -1689,7 +1762,11 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\arunning\x18\x03 \x01(\rR\arunning\x12\x1a\n" +
 	"\bdegraded\x18\x04 \x03(\tR\bdegraded\x12-\n" +
 	"\x04load\x18\x05 \x01(\v2\x19.spokegate.worker.v1.LoadR\x04load\x12/\n" +
-	"\x05ranks\x18\x06 \x03(\v2\x19.spokegate.worker.v1.LoadR\x05ranks\"\x8c\x01\n" +
+	"\x05ranks\x18\x06 \x03(\v2\x19.spokegate.worker.v1.LoadR\x05ranks\"'\n" +
+	"\x05Begun\x12\x1e\n" +
+	"\n" +
+	"admissions\x18\x01 \x03(\tR\n" +
+	"admissions\"\x8c\x01\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12.\n" +
@@ -1701,12 +1778,13 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\amessage\">\n" +
 	"\x06Cancel\x12\x1c\n" +
 	"\tadmission\x18\x01 \x01(\tR\tadmission\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x87\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x9d\x01\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04door\x18\x01 \x01(\tR\x04door\x12\x17\n" +
 	"\abeat_ms\x18\x03 \x01(\rR\x06beatMs\x12,\n" +
 	"\x04keys\x18\x04 \x03(\v2\x18.spokegate.worker.v1.KeyR\x04keys\x12\x1b\n" +
-	"\thash_seed\x18\x05 \x01(\x04R\bhashSeedJ\x04\b\x02\x10\x03\"4\n" +
+	"\thash_seed\x18\x05 \x01(\x04R\bhashSeed\x12\x14\n" +
+	"\x05begun\x18\x06 \x01(\bR\x05begunJ\x04\b\x02\x10\x03\"4\n" +
 	"\x03Key\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -1813,7 +1891,7 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_worker_v1_worker_proto_goTypes = []any{
 	(State)(0),             // 0: spokegate.worker.v1.State
 	(Tier)(0),              // 1: spokegate.worker.v1.Tier
@@ -1821,52 +1899,54 @@ var file_worker_v1_worker_proto_goTypes = []any{
 	(*JoinRequest)(nil),    // 3: spokegate.worker.v1.JoinRequest
 	(*Hello)(nil),          // 4: spokegate.worker.v1.Hello
 	(*Status)(nil),         // 5: spokegate.worker.v1.Status
-	(*Load)(nil),           // 6: spokegate.worker.v1.Load
-	(*JoinResponse)(nil),   // 7: spokegate.worker.v1.JoinResponse
-	(*Cancel)(nil),         // 8: spokegate.worker.v1.Cancel
-	(*Welcome)(nil),        // 9: spokegate.worker.v1.Welcome
-	(*Key)(nil),            // 10: spokegate.worker.v1.Key
-	(*FollowRequest)(nil),  // 11: spokegate.worker.v1.FollowRequest
-	(*FollowResponse)(nil), // 12: spokegate.worker.v1.FollowResponse
-	(*Snapshot)(nil),       // 13: spokegate.worker.v1.Snapshot
-	(*Changes)(nil),        // 14: spokegate.worker.v1.Changes
-	(*Change)(nil),         // 15: spokegate.worker.v1.Change
-	(*Block)(nil),          // 16: spokegate.worker.v1.Block
-	(*Removed)(nil),        // 17: spokegate.worker.v1.Removed
-	(*Cleared)(nil),        // 18: spokegate.worker.v1.Cleared
-	(*Profile)(nil),        // 19: spokegate.worker.v1.Profile
-	(*AddedToken)(nil),     // 20: spokegate.worker.v1.AddedToken
+	(*Begun)(nil),          // 6: spokegate.worker.v1.Begun
+	(*Load)(nil),           // 7: spokegate.worker.v1.Load
+	(*JoinResponse)(nil),   // 8: spokegate.worker.v1.JoinResponse
+	(*Cancel)(nil),         // 9: spokegate.worker.v1.Cancel
+	(*Welcome)(nil),        // 10: spokegate.worker.v1.Welcome
+	(*Key)(nil),            // 11: spokegate.worker.v1.Key
+	(*FollowRequest)(nil),  // 12: spokegate.worker.v1.FollowRequest
+	(*FollowResponse)(nil), // 13: spokegate.worker.v1.FollowResponse
+	(*Snapshot)(nil),       // 14: spokegate.worker.v1.Snapshot
+	(*Changes)(nil),        // 15: spokegate.worker.v1.Changes
+	(*Change)(nil),         // 16: spokegate.worker.v1.Change
+	(*Block)(nil),          // 17: spokegate.worker.v1.Block
+	(*Removed)(nil),        // 18: spokegate.worker.v1.Removed
+	(*Cleared)(nil),        // 19: spokegate.worker.v1.Cleared
+	(*Profile)(nil),        // 20: spokegate.worker.v1.Profile
+	(*AddedToken)(nil),     // 21: spokegate.worker.v1.AddedToken
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	4,  // 0: spokegate.worker.v1.JoinRequest.hello:type_name -> spokegate.worker.v1.Hello
 	5,  // 1: spokegate.worker.v1.JoinRequest.status:type_name -> spokegate.worker.v1.Status
-	0,  // 2: spokegate.worker.v1.Status.state:type_name -> spokegate.worker.v1.State
-	6,  // 3: spokegate.worker.v1.Status.load:type_name -> spokegate.worker.v1.Load
-	6,  // 4: spokegate.worker.v1.Status.ranks:type_name -> spokegate.worker.v1.Load
-	9,  // 5: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
-	8,  // 6: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
-	10, // 7: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
-	13, // 8: spokegate.worker.v1.FollowResponse.snapshot:type_name -> spokegate.worker.v1.Snapshot
-	14, // 9: spokegate.worker.v1.FollowResponse.changes:type_name -> spokegate.worker.v1.Changes
-	19, // 10: spokegate.worker.v1.FollowResponse.profile:type_name -> spokegate.worker.v1.Profile
-	16, // 11: spokegate.worker.v1.Snapshot.blocks:type_name -> spokegate.worker.v1.Block
-	15, // 12: spokegate.worker.v1.Changes.changes:type_name -> spokegate.worker.v1.Change
-	16, // 13: spokegate.worker.v1.Change.stored:type_name -> spokegate.worker.v1.Block
-	17, // 14: spokegate.worker.v1.Change.removed:type_name -> spokegate.worker.v1.Removed
-	18, // 15: spokegate.worker.v1.Change.cleared:type_name -> spokegate.worker.v1.Cleared
-	1,  // 16: spokegate.worker.v1.Block.tier:type_name -> spokegate.worker.v1.Tier
-	1,  // 17: spokegate.worker.v1.Removed.tier:type_name -> spokegate.worker.v1.Tier
-	2,  // 18: spokegate.worker.v1.Profile.mode:type_name -> spokegate.worker.v1.Profile.Mode
-	20, // 19: spokegate.worker.v1.Profile.added_tokens:type_name -> spokegate.worker.v1.AddedToken
-	3,  // 20: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
-	11, // 21: spokegate.worker.v1.Blocks.Follow:input_type -> spokegate.worker.v1.FollowRequest
-	7,  // 22: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
-	12, // 23: spokegate.worker.v1.Blocks.Follow:output_type -> spokegate.worker.v1.FollowResponse
-	22, // [22:24] is the sub-list for method output_type
-	20, // [20:22] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	6,  // 2: spokegate.worker.v1.JoinRequest.begun:type_name -> spokegate.worker.v1.Begun
+	0,  // 3: spokegate.worker.v1.Status.state:type_name -> spokegate.worker.v1.State
+	7,  // 4: spokegate.worker.v1.Status.load:type_name -> spokegate.worker.v1.Load
+	7,  // 5: spokegate.worker.v1.Status.ranks:type_name -> spokegate.worker.v1.Load
+	10, // 6: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
+	9,  // 7: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
+	11, // 8: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
+	14, // 9: spokegate.worker.v1.FollowResponse.snapshot:type_name -> spokegate.worker.v1.Snapshot
+	15, // 10: spokegate.worker.v1.FollowResponse.changes:type_name -> spokegate.worker.v1.Changes
+	20, // 11: spokegate.worker.v1.FollowResponse.profile:type_name -> spokegate.worker.v1.Profile
+	17, // 12: spokegate.worker.v1.Snapshot.blocks:type_name -> spokegate.worker.v1.Block
+	16, // 13: spokegate.worker.v1.Changes.changes:type_name -> spokegate.worker.v1.Change
+	17, // 14: spokegate.worker.v1.Change.stored:type_name -> spokegate.worker.v1.Block
+	18, // 15: spokegate.worker.v1.Change.removed:type_name -> spokegate.worker.v1.Removed
+	19, // 16: spokegate.worker.v1.Change.cleared:type_name -> spokegate.worker.v1.Cleared
+	1,  // 17: spokegate.worker.v1.Block.tier:type_name -> spokegate.worker.v1.Tier
+	1,  // 18: spokegate.worker.v1.Removed.tier:type_name -> spokegate.worker.v1.Tier
+	2,  // 19: spokegate.worker.v1.Profile.mode:type_name -> spokegate.worker.v1.Profile.Mode
+	21, // 20: spokegate.worker.v1.Profile.added_tokens:type_name -> spokegate.worker.v1.AddedToken
+	3,  // 21: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
+	12, // 22: spokegate.worker.v1.Blocks.Follow:input_type -> spokegate.worker.v1.FollowRequest
+	8,  // 23: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
+	13, // 24: spokegate.worker.v1.Blocks.Follow:output_type -> spokegate.worker.v1.FollowResponse
+	23, // [23:25] is the sub-list for method output_type
+	21, // [21:23] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -1877,17 +1957,18 @@ func file_worker_v1_worker_proto_init() {
 	file_worker_v1_worker_proto_msgTypes[0].OneofWrappers = []any{
 		(*JoinRequest_Hello)(nil),
 		(*JoinRequest_Status)(nil),
+		(*JoinRequest_Begun)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[4].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[5].OneofWrappers = []any{
 		(*JoinResponse_Welcome)(nil),
 		(*JoinResponse_Cancel)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[9].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[10].OneofWrappers = []any{
 		(*FollowResponse_Snapshot)(nil),
 		(*FollowResponse_Changes)(nil),
 		(*FollowResponse_Profile)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[12].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[13].OneofWrappers = []any{
 		(*Change_Stored)(nil),
 		(*Change_Removed)(nil),
 		(*Change_Cleared)(nil),
@@ -1898,7 +1979,7 @@ func file_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
