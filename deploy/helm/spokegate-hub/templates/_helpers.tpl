@@ -26,8 +26,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- if and .api.plaintext $api }}{{ fail "api: plaintext and tls exclude each other" }}{{ end }}
 {{- with .database.postgres }}
 {{- if and (not .url) (or .secretName .to) }}{{ fail "database.postgres.url is missing: postgres://USER@HOST/NAME" }}{{ end }}
-{{- if regexMatch "^postgres(ql)?://[^/@]*:[^/@]*@" .url }}{{ fail "database.postgres.url: keep the password out of it; database.postgres.secretName names its secret" }}{{ end }}
-{{- $at := regexFind "^[a-z]+://[^/?]*" .url | regexFind ":[0-9]+$" | trimPrefix ":" }}
+{{- $url := .url | default "" }}
+{{- if regexMatch "^postgres(ql)?://[^/@]*:[^/@]*@" $url }}{{ fail "database.postgres.url: keep the password out of it; database.postgres.secretName names its secret" }}{{ end }}
+{{- $at := regexFind "^[a-z]+://[^/?]*" $url | regexFind ":[0-9]+$" | trimPrefix ":" }}
 {{- if and $at (ne (int $at) (int .port)) $.Values.networkPolicy.enabled }}{{ fail (printf "database.postgres.port: the url has %s, and the network policy lets %d through" $at (int .port)) }}{{ end }}
 {{- end }}
 {{- if and (gt (int .replicas) 1) (not .database.postgres.url) }}{{ fail "replicas: SQLite is one hub's; several want database.postgres.url" }}{{ end }}
