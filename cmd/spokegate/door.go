@@ -132,6 +132,7 @@ func runDoor(ctx context.Context, args []string) error {
 	if err := parse(f, args); err != nil {
 		return err
 	}
+	d.placeAdmin(f)
 	if err := d.complete(); err != nil {
 		return err
 	}

@@ -37,6 +37,14 @@ func (d *doorFlags) registerGateway(f *flag.FlagSet) {
 		". Empty: the door configures an Envoy of its own")
 }
 
+// placeAdmin is for a parsed command line: a gateway has its Envoys' admin page in another place than an Envoy of our own, unless
+// the flag says where it is.
+func (d *doorFlags) placeAdmin(f *flag.FlagSet) {
+	if d.gateway == envoyGateway && !namedOf(f)["admin"] {
+		d.envoy.Admin = gatewayAdmin
+	}
+}
+
 // completeGateway refuses what holds for an Envoy of our own alone, rather than pass it over.
 func (d *doorFlags) completeGateway() error {
 	switch d.gateway {
@@ -45,9 +53,6 @@ func (d *doorFlags) completeGateway() error {
 	case envoyGateway:
 	default:
 		return fmt.Errorf("-gateway %q: want %s", d.gateway, envoyGateway)
-	}
-	if d.envoy.Admin == ownAdmin {
-		d.envoy.Admin = gatewayAdmin
 	}
 	var errs []error
 	refuse := func(given bool, flag, instead string) {

@@ -43,15 +43,18 @@ func TestPrintForAGateway(t *testing.T) {
 		pools[2].Endpoint != "third" || pools[2].Service != "" {
 		t.Errorf("the pools are %+v", pools)
 	}
-	var d doorFlags
-	f := flag.NewFlagSet("door", flag.ContinueOnError)
-	d.register(f)
-	d.registerGateway(f)
-	if err := f.Parse(append([]string{"-gateway", envoyGateway, "-dir", t.TempDir()}, p.gateway.Sidecar.Args...)); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.complete(); err != nil || d.envoy.Admin != gatewayAdmin {
-		t.Errorf("a door with these flags: %v, admin %s", err, d.envoy.Admin)
+	for want, more := range map[string][]string{gatewayAdmin: nil, ownAdmin: {"-admin", ownAdmin}, "": {"-admin="}} {
+		var d doorFlags
+		f := flag.NewFlagSet("door", flag.ContinueOnError)
+		d.register(f)
+		d.registerGateway(f)
+		if err := f.Parse(slices.Concat([]string{"-gateway", envoyGateway, "-dir", t.TempDir()}, p.gateway.Sidecar.Args, more)); err != nil {
+			t.Fatal(err)
+		}
+		d.placeAdmin(f)
+		if err := d.complete(); err != nil || d.envoy.Admin != want {
+			t.Errorf("a door with these flags and %q: %v, admin %s, want %s", more, err, d.envoy.Admin, want)
+		}
 	}
 }
 
