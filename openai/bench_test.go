@@ -95,3 +95,32 @@ func benchDecode(b *testing.B, encoding, body string) {
 		}
 	}
 }
+
+func BenchmarkReport(b *testing.B) {
+	m := NewMeter(Chat, true)
+	m.Write([]byte(chunk))
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = m.Report()
+	}
+}
+
+func BenchmarkAppendNote(b *testing.B) {
+	m := NewMeter(Chat, true)
+	m.Write([]byte(chunk))
+	var note []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		note = m.AppendNote(note[:0])
+	}
+}
+
+func BenchmarkReadNote(b *testing.B) {
+	note := []byte(`{"prompt_tokens":812,"cached_tokens":800,"completion_tokens":38,"terminal":true,"bytes":2048}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if r, size := ReadNote(Chat, note); size != 2048 || *r.Usage.Prompt != 812 {
+			b.Fatal(r)
+		}
+	}
+}

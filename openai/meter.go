@@ -57,7 +57,10 @@ func (m *Meter) Close() Report {
 }
 
 // Report says what the response has said so far, and goes on.
-func (m *Meter) Report() Report { return m.tally.report(m.op, m.lines != nil) }
+func (m *Meter) Report() Report {
+	a := m.tally.account(m.op, m.lines != nil)
+	return a.report()
+}
 
 func (m *Meter) finish() {
 	if m.lines == nil {
@@ -77,7 +80,7 @@ func (m *Meter) finish() {
 func (m *Meter) finishJSON() {
 	whole := m.data.complete()
 	if m.data.state == broken {
-		m.tally.badJSON = true
+		m.tally.doubts |= badJSON
 		return
 	}
 	m.data.found.content = false
@@ -99,7 +102,7 @@ func (m *Meter) beginData() {
 // endComment is called when a shim's comment is over.
 func (m *Meter) endComment() {
 	if !m.note.complete() {
-		m.tally.badUsage = true
+		m.tally.doubts |= badUsage
 		return
 	}
 	m.noted.merge(&m.note.found)
@@ -125,7 +128,7 @@ func (m *Meter) commit(done bool) {
 	case done:
 		f.terminal = true
 	case !m.data.complete():
-		m.tally.badJSON = true
+		m.tally.doubts |= badJSON
 	default:
 		f = m.data.found
 		if m.late {

@@ -6,7 +6,7 @@ type Usage struct{ Prompt, Cached, Completion, Reasoning *int64 }
 // Report is what a response said about itself.
 type Report struct {
 	Usage       Usage
-	Events      int64    // events of a stream that carried generated content
+	Events      int64    // events of a stream that carried generated content; of a note, only if Completion was counted from them
 	Terminal    bool     // [DONE], message_stop, response.completed, .incomplete or .failed; of JSON: the whole value
 	Failed      bool     // an error event or an error object, also when UpstreamCut
 	UpstreamCut bool     // an error event with CodeUpstreamCut
@@ -14,12 +14,11 @@ type Report struct {
 	Anomalies   []string // facts to doubt: some of those below
 }
 
-// What there can be to doubt.
+// Where a report's counts come from.
 const (
-	badUsage       = "bad_usage"
-	badJSON        = "bad_json"
-	cachedAbove    = "cached_above_prompt"
-	reasoningAbove = "reasoning_above_completion"
+	countedEngine = "engine"
+	countedEvents = "events"
+	countedNone   = "none"
 )
 
 // maxChoices bounds the counters kept for choices that report by themselves.
@@ -34,8 +33,7 @@ type tally struct {
 	terminal  bool
 	failed    bool
 	cut       bool
-	badUsage  bool
-	badJSON   bool
+	doubts    doubts
 }
 
 // add takes what one event says.
@@ -43,7 +41,7 @@ func (t *tally) add(f *findings) {
 	t.terminal = t.terminal || f.terminal
 	t.failed = t.failed || f.failed
 	t.cut = t.cut || f.cut
-	t.badUsage = t.badUsage || f.bad
+	t.doubts.noteIf(badUsage, f.bad)
 	if f.content {
 		t.events++
 		t.settled = false
@@ -72,6 +70,11 @@ func (t *tally) total(f *findings, n int64) {
 	for _, n := range t.perChoice {
 		sum += n
 	}
+	if sum > maxCount {
+		f.drop(completionTokens)
+		t.doubts |= badUsage
+		return
+	}
 	f.set(completionTokens, sum)
 }
 
@@ -83,82 +86,52 @@ func (t *tally) onlyRaise(f *findings) {
 	}
 }
 
-func (t *tally) report(op Op, stream bool) Report {
-	r := Report{Events: t.events, Terminal: t.terminal, Failed: t.failed || t.cut, UpstreamCut: t.cut, CountedFrom: "none"}
-	r.Usage = t.usage()
-	if r.Usage != (Usage{}) {
-		r.CountedFrom = "engine"
+// account is what the response has said so far.
+func (t *tally) account(op Op, stream bool) account {
+	a := account{events: t.events, terminal: t.terminal, failed: t.failed || t.cut, cut: t.cut, from: countedNone, doubts: t.doubts}
+	t.usage(&a)
+	if a.known() {
+		a.from = countedEngine
 	}
 	switch {
 	case op == Embeddings:
-		r.Usage.Completion = new(int64) // by definition: nothing is generated
-	case stream && t.uncounted(r.Usage.Completion):
-		r.Usage.Completion, r.CountedFrom = new(t.events), "events"
+		a.completion = count{0, true} // by definition: nothing is generated
+	case stream && t.uncounted(a.completion):
+		a.completion, a.from = count{t.events, true}, countedEvents
 	}
-	r.Anomalies = t.anomalies(&r.Usage)
-	return r
+	a.cutParts()
+	return a
 }
 
 // uncounted says that more events with content passed than the engine's count tells of: it reported none, or the stream was
 // cut between two counts. The engine's last word stands whatever passed.
-func (t *tally) uncounted(completion *int64) bool {
+func (t *tally) uncounted(completion count) bool {
 	switch {
 	case t.events == 0:
 		return false
-	case completion == nil:
+	case !completion.known:
 		return true
 	default:
-		return !t.settled && !t.terminal && *completion < t.events
+		return !t.settled && !t.terminal && completion.n < t.events
 	}
 }
 
-// usage returns what the engine reported.
-func (t *tally) usage() Usage {
-	u := Usage{
-		Prompt:     t.count(promptTokens),
-		Cached:     t.count(cachedTokens),
-		Completion: t.count(completionTokens),
-		Reasoning:  t.count(reasoningTokens),
+// usage tells what the engine reported.
+func (t *tally) usage(a *account) {
+	a.prompt, a.cached = t.count(promptTokens), t.count(cachedTokens)
+	a.completion, a.reasoning = t.count(completionTokens), t.count(reasoningTokens)
+	if !a.cached.known {
+		a.cached = t.count(cacheRead)
 	}
-	if u.Cached == nil {
-		u.Cached = t.count(cacheRead)
+	if !a.prompt.known && t.last.has[inputTokens] {
+		n := t.last.counts[inputTokens] + t.last.counts[cacheRead] + t.last.counts[cacheCreation]
+		if a.prompt = (count{n, true}); n > maxCount {
+			a.prompt, a.doubts = count{}, a.doubts|badUsage
+		}
 	}
-	if u.Prompt == nil && t.last.has[inputTokens] {
-		u.Prompt = new(t.last.counts[inputTokens] + t.last.counts[cacheRead] + t.last.counts[cacheCreation])
-	}
-	return u
 }
 
-func (t *tally) count(s slot) *int64 {
+func (t *tally) count(s slot) count {
 	n, ok := t.last.get(s)
-	if !ok {
-		return nil
-	}
-	return &n
-}
-
-// anomalies names what is to be doubted, and cuts a part down to its whole.
-func (t *tally) anomalies(u *Usage) []string {
-	var list []string
-	if t.badUsage {
-		list = append(list, badUsage)
-	}
-	if t.badJSON {
-		list = append(list, badJSON)
-	}
-	if above(u.Cached, u.Prompt) {
-		list = append(list, cachedAbove)
-	}
-	if above(u.Reasoning, u.Completion) {
-		list = append(list, reasoningAbove)
-	}
-	return list
-}
-
-func above(part, whole *int64) bool {
-	if part == nil || whole == nil || *part <= *whole {
-		return false
-	}
-	*part = *whole
-	return true
+	return count{n, ok}
 }

@@ -27,25 +27,26 @@ func (t *Told) Number(path string, n float64) {
 	switch whole := int64(n); {
 	case s >= counters:
 	case n < 0 || n > maxCount || float64(whole) != n:
-		t.t.badUsage = true
+		t.t.doubts |= badUsage
 	default:
 		t.t.last.set(s, whole)
 	}
 }
 
 // Other takes a member that is there and no number.
-func (t *Told) Other(path string) { t.t.badUsage = t.t.badUsage || t.slot(path) < counters }
+func (t *Told) Other(path string) { t.t.doubts.noteIf(badUsage, t.slot(path) < counters) }
 
 // Unread says that the answer is no JSON.
-func (t *Told) Unread() { t.t.badJSON = true }
+func (t *Told) Unread() { t.t.doubts |= badJSON }
 
 // Missing says that the answer was marked as one with usage, and that none was found.
-func (t *Told) Missing() { t.t.badUsage = true }
+func (t *Told) Missing() { t.t.doubts |= badUsage }
 
 // Report is what a Meter of the whole answer would report, if it is no error; complete says that all of it was there.
 func (t *Told) Report(complete bool) Report {
-	t.t.terminal = complete && !t.t.badJSON
-	return t.t.report(t.op, false)
+	t.t.terminal = complete && t.t.doubts&badJSON == 0
+	a := t.t.account(t.op, false)
+	return a.report()
 }
 
 // slot is what the operation takes a path for.

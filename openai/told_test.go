@@ -72,7 +72,7 @@ func TestEveryPathCounts(t *testing.T) {
 	}
 	told := NewTold(Chat)
 	told.Unread()
-	if r := told.Report(true); r.Terminal || !reflect.DeepEqual(r.Anomalies, []string{badJSON}) || r.CountedFrom != "none" {
+	if r := told.Report(true); r.Terminal || !reflect.DeepEqual(r.Anomalies, []string{"bad_json"}) || r.CountedFrom != "none" {
 		t.Errorf("of what is no JSON: %+v", r)
 	}
 }
