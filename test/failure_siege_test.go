@@ -76,7 +76,7 @@ func siegePolicy() *policyText {
 	p.set(loadKey, fmt.Sprintf("team: t1, limits: [{concurrency: %d, tokens_per_minute: 10000000, tokens_per_day: 1000000000}]", loadPlaces))
 	p.set("leaver", "team: t1")
 	p.set("shared", "team: t1, limits: [{concurrency: 6}]")
-	p.set("paced", "team: t1, limits: [{requests_per_second: 0.01, burst: 6}]")
+	p.set("paced", "team: t1, limits: [{"+seldom+", burst: 6}]")
 	p.set("ten", fmt.Sprintf("team: t1, limits: [{requests_per_day: %d}]", tenRequests))
 	p.set("budget", fmt.Sprintf("team: t1, limits: [{tokens_per_day: %d}]", budgetTokens))
 	return p

@@ -76,6 +76,9 @@ func tapOptions(picker string, join func(u *up) error) upOptions {
 	return upOptions{policy: casesPolicy("[{name: aside}]", "aside"), picker: picker, workers: 1, more: oneProxy, after: after}
 }
 
+// seldom is a rate that gives nothing back while a test runs, on whatever machine: one request in three hours.
+const seldom = "requests_per_second: 0.0001"
+
 // simPolicy has a key for each test that fills a limit.
 func simPolicy() *policyText {
 	keys := map[string]string{
@@ -83,15 +86,16 @@ func simPolicy() *policyText {
 		"small-only": "team: t1, models: [sim-small]",
 		"old":        "team: t1, revoked: true",
 		"late":       "team: t1, expires: 2020-01-01T00:00:00Z",
-		"rated":      "team: t1, limits: [{requests_per_second: 0.2, burst: 3}]",
-		"rated-go":   "team: t1, limits: [{requests_per_second: 0.1, burst: 1}]",
-		"rated-py":   "team: t1, limits: [{requests_per_second: 0.1, burst: 1}]",
+		"rated":      "team: t1, limits: [{" + seldom + ", burst: 3}]",
+		"refilled":   "team: t1, limits: [{requests_per_second: 0.2, burst: 1}]",
+		"rated-go":   "team: t1, limits: [{" + seldom + ", burst: 1}]",
+		"rated-py":   "team: t1, limits: [{" + seldom + ", burst: 1}]",
 		"slots":      "team: t1, limits: [{concurrency: 3}]",
 		"cut":        fmt.Sprintf("team: t1, limits: [{concurrency: %d}]", cutPlaces()),
 		"inside":     "team: t1, networks: [10.0.0.0/8]",
 		"thrifty":    "team: t1, limits: [{requests_per_day: 2, requests_per_month: 50}]",
 		"cutter":     "team: t1, limits: [{concurrency: 1, tokens_per_day: 100000}]",
-		"curious":    "team: counted, limits: [{requests_per_second: 0.01, burst: 5, concurrency: 2, tokens_per_month: 5000}, {model: sim-large, requests_per_day: 7}]",
+		"curious":    "team: counted, limits: [{" + seldom + ", burst: 5, concurrency: 2, tokens_per_month: 5000}, {model: sim-large, requests_per_day: 7}]",
 		"team-a":     "team: small",
 		"team-b":     "team: small",
 	}
@@ -103,7 +107,7 @@ models:
   - {name: other, endpoint: sim}
 teams:
   - {name: t1, models: ["sim-*"]}
-  - {name: small, models: [sim-small], limits: [{requests_per_second: 0.1, burst: 2}]}
+  - {name: small, models: [sim-small], limits: [{`+seldom+`, burst: 2}]}
   - {name: counted, models: ["sim-*"], limits: [{tokens_per_day: 9000}]}
 `, keys)
 }
