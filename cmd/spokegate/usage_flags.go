@@ -15,10 +15,10 @@ import (
 )
 
 // rangeFlags bound records by the time of admission.
-type rangeFlags struct{ from, to moment }
+type rangeFlags struct{ from, to past }
 
 func (r *rangeFlags) register(f *flag.FlagSet) {
-	f.Var(&r.from, "from", "only admissions at or after this `time`, such as 2026-01-31, 2026-01-31T15 or 2026-01-31T15:04:05Z (UTC)")
+	f.Var(&r.from, "from", "only admissions at or after this `time`, such as 2026-01-31, 2026-01-31T15 or 2026-01-31T15:04:05Z (UTC), or so long ago, such as 48h, from the full hour on")
 	f.Var(&r.to, "to", "only admissions before this `time`")
 }
 
@@ -51,6 +51,20 @@ func (m *moment) Set(s string) error {
 		}
 	}
 	return errors.New("want a time such as 2026-01-31, 2026-01-31T15 or 2026-01-31T15:04:05Z")
+}
+
+// past is a moment that may also be told as how long ago it was: then it is the full hour before, since hours are what reports are of.
+type past struct{ moment }
+
+func (p *past) Set(s string) error {
+	if ago, err := time.ParseDuration(s); err == nil && ago > 0 {
+		p.Time = time.Now().UTC().Add(-ago).Truncate(time.Hour)
+		return nil
+	}
+	if err := p.moment.Set(s); err != nil {
+		return fmt.Errorf("%w, or how long ago it was, such as 48h", err)
+	}
+	return nil
 }
 
 func dirFlag(f *flag.FlagSet, help string) *string {

@@ -68,6 +68,15 @@ func told(admission string, tokens int64) (admitted, used, served *usagev1.Recor
 	return admitted, used, served
 }
 
+// TestSoLongAgo is told from the full hour on.
+func TestSoLongAgo(t *testing.T) {
+	var p past
+	earliest := time.Now().Add(-49*time.Hour - 30*time.Minute)
+	if err := p.Set("48h30m"); err != nil || p.Before(earliest) || p.After(time.Now().Add(-48*time.Hour-30*time.Minute)) || !p.Equal(p.Truncate(time.Hour)) || p.Location() != time.UTC {
+		t.Errorf("48h30m ago is %v, %v", p, err)
+	}
+}
+
 // TestReconcile follows an operator: something is missing, is repaired, and then it balances.
 func TestReconcile(t *testing.T) {
 	door, worker := t.TempDir(), t.TempDir()
@@ -95,6 +104,7 @@ func TestReconcile(t *testing.T) {
 		{[]string{"-write-off", "w9"}, 2, ""},
 		{[]string{"-settle", "-1s"}, 2, ""},
 		{[]string{"-from", "yesterday"}, 2, ""},
+		{[]string{"-from", "-48h"}, 2, ""},
 		{[]string{"-from", "2026-03-02", "-to", "2026-03-01"}, 2, ""},
 		{[]string{"-as", "a/b"}, 2, ""},
 		{[]string{"-cut-bound", "-1"}, 2, ""},
