@@ -7,11 +7,11 @@ type findings struct {
 	choices  int   // elements of choices
 	index    int64 // of the choice, if there is one only
 	content  bool  // something generated
-	running  bool  // the completion count may not be the last word
 	terminal bool
 	failed   bool
-	cut      bool // the error's code is upstream_cut
-	bad      bool // a count that is not one
+	cut      bool   // the error's code is upstream_cut
+	bad      bool   // a count that is not one
+	doubts   doubts // that a note has
 }
 
 func (f *findings) get(s slot) (int64, bool) { return f.counts[s], f.has[s] }
@@ -25,7 +25,7 @@ func (f *findings) merge(later *findings) {
 			f.set(slot(s), later.counts[s])
 		}
 	}
-	f.bad = f.bad || later.bad
+	f.bad, f.doubts = f.bad || later.bad, later.doubts
 }
 
 // under takes the counts that earlier has and f has not.
@@ -66,6 +66,8 @@ func (f *findings) str(op Op, s slot, kept []byte, some bool) {
 		f.failed = f.failed || some
 	case s == errorCode:
 		f.cut = f.cut || string(kept) == CodeUpstreamCut
+	case s == anomaly:
+		f.doubts |= doubtOf(string(kept))
 	case s == eventType || s == objectType:
 		f.event(op, s, kept)
 	}

@@ -110,7 +110,7 @@ func inSteps(op Op, sse bool, data []byte, step int) Report {
 func checkBounds(t *testing.T, r Report, sse bool) {
 	t.Helper()
 	for _, n := range []*int64{r.Usage.Prompt, r.Usage.Cached, r.Usage.Completion, r.Usage.Reasoning} {
-		if n != nil && (*n < 0 || *n > maxChoices*maxCount) {
+		if n != nil && (*n < 0 || *n > maxCount) {
 			t.Errorf("a count of %d", *n)
 		}
 	}

@@ -4,7 +4,7 @@ package openai
 const (
 	EventStream     = "text/event-stream" // the content type of a stream, just so
 	CodeUpstreamCut = "upstream_cut"      // the reserved code of the error that ends a stream which the engine broke off
-	UsageComment    = "spokegate-usage "  // begins a comment line of a stream, after ": "; usage as a JSON object follows
+	UsageComment    = "spokegate-usage "  // begins a comment line of a stream, after ": "; a note follows
 )
 
 // Meter reads the response to one request as it passes by. The bytes may be cut anywhere, also inside a UTF-8 sequence,
@@ -18,6 +18,7 @@ type Meter struct {
 	data   walker // the JSON of the event, or the whole response
 	note   walker // the JSON of a comment from a worker's shim
 	noted  findings
+	some   bool // the event has a note
 	late   bool // noted comes after the event's data
 	has    bool // the event has data
 	tally  tally
@@ -70,7 +71,7 @@ func (m *Meter) finish() {
 	if m.lines.part == inNote && m.note.complete() {
 		m.endComment()
 	}
-	if m.has && !m.data.complete() && !m.lines.done() {
+	if !m.has || !m.data.complete() && !m.lines.done() {
 		return // cut inside the event: it was not delivered
 	}
 	m.endEvent()
@@ -106,26 +107,26 @@ func (m *Meter) endComment() {
 		return
 	}
 	m.noted.merge(&m.note.found)
-	m.late = m.has
+	m.some, m.late = true, m.has
 }
 
 // endEvent is called at the blank line after an event, also when nothing stands before it.
 func (m *Meter) endEvent() {
-	done := m.lines.done()
-	if m.has || m.noted != (findings{}) {
-		m.commit(done)
+	switch {
+	case m.has:
+		m.commit()
+	case m.some:
+		m.tally.replace(&m.noted)
 	}
-	m.has, m.late, m.noted = false, false, findings{}
+	m.has, m.some, m.late, m.noted = false, false, false, findings{}
 	m.lines.endEvent()
 }
 
-func (m *Meter) commit(done bool) {
+// commit takes what the event's data says, and a note beside it that says more.
+func (m *Meter) commit() {
 	f := m.noted
 	switch {
-	case !m.has:
-		f.running = true
-		m.tally.onlyRaise(&f)
-	case done:
+	case m.lines.done():
 		f.terminal = true
 	case !m.data.complete():
 		m.tally.doubts |= badJSON

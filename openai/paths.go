@@ -29,16 +29,18 @@ const (
 	// arrays
 	choices
 	contents // whose elements are generated content
+	anomalies
 	// single values
 	choiceIndex
 	eventType
 	objectType
 	errorCode
+	anomaly
 	text    // generated, if not empty
 	content // an object that is generated content, such as a function call
 )
 
-func (s slot) isArray() bool  { return s == choices || s == contents }
+func (s slot) isArray() bool  { return s == choices || s == contents || s == anomalies }
 func (s slot) isObject() bool { return root <= s && s <= errorObject }
 func (s slot) isUsage() bool  { return usageObject <= s && s <= outputDetails }
 
@@ -72,8 +74,11 @@ func child(op Op, parent slot, key []byte) slot {
 
 // element returns what the elements of an array mean.
 func element(array slot) slot {
-	if array == choices {
+	switch array {
+	case choices:
 		return choice
+	case anomalies:
+		return anomaly
 	}
 	return content
 }
@@ -171,6 +176,8 @@ func ofComment(key []byte) slot {
 		return completionTokens
 	case "reasoning_tokens":
 		return reasoningTokens
+	case "anomalies":
+		return anomalies
 	}
 	return ignored
 }

@@ -34,6 +34,7 @@ type tally struct {
 	failed    bool
 	cut       bool
 	doubts    doubts
+	noted     doubts // of the last note
 }
 
 // add takes what one event says.
@@ -47,7 +48,7 @@ func (t *tally) add(f *findings) {
 		t.settled = false
 	}
 	if n, ok := f.get(completionTokens); ok {
-		t.settled = !f.running && f.choices == 0
+		t.settled = f.choices == 0
 		t.total(f, n)
 	}
 	t.last.merge(f)
@@ -78,17 +79,19 @@ func (t *tally) total(f *findings, n int64) {
 	f.set(completionTokens, sum)
 }
 
-// onlyRaise drops a completion count that is below the one known: a comment that stands alone may speak of one choice.
-func (t *tally) onlyRaise(f *findings) {
-	n, ok := f.get(completionTokens)
-	if before, known := t.last.get(completionTokens); ok && known && n < before {
-		f.drop(completionTokens)
+// replace takes a note that stands alone: it says all of what has been used before it. Without a completion count, the events
+// are more than the engine has counted.
+func (t *tally) replace(note *findings) {
+	for _, s := range [...]slot{promptTokens, cachedTokens, completionTokens, reasoningTokens} {
+		t.last.counts[s], t.last.has[s] = note.counts[s], note.has[s]
 	}
+	t.settled, t.noted = note.has[completionTokens], note.doubts
+	t.doubts.noteIf(badUsage, note.bad)
 }
 
 // account is what the response has said so far.
 func (t *tally) account(op Op, stream bool) account {
-	a := account{events: t.events, terminal: t.terminal, failed: t.failed || t.cut, cut: t.cut, from: countedNone, doubts: t.doubts}
+	a := account{events: t.events, terminal: t.terminal, failed: t.failed || t.cut, cut: t.cut, from: countedNone, doubts: t.doubts | t.noted}
 	t.usage(&a)
 	if a.known() {
 		a.from = countedEngine
