@@ -20,6 +20,7 @@ type flight struct {
 	served    string
 	meter     Meter // nil: none is at work
 	firstByte time.Time
+	passed    *Metered // so far, as Envoy tells while it runs
 	facts     Facts
 	ended     bool          // a fact has said that it is over
 	lapsed    bool          // its lease is gone for good
@@ -46,7 +47,7 @@ type core struct {
 	flights   map[string]*flight
 	open      list.List // of *flight, by due
 	ended     list.List // of *flight, by due; the usage record is not written yet
-	unseen    list.List // of *flight, by overdue: open, no meter sees it, only the access log can say when it is over
+	unseen    list.List // of *flight, by overdue: open, no meter sees it, only the access log says that it runs, and when it is over
 	unsettled list.List // of *flight, by freeBy: ended, its hold waits to be settled
 	recent    *recent
 	closed    bool
@@ -70,9 +71,7 @@ func (c *core) start(a Admission, hold limits.Hold, now time.Time) (opened bool,
 	c.flights[a.ID] = f
 	c.metrics.open.Inc()
 	c.metrics.reserve(a.Model, hold)
-	if !a.Stream { // Envoy may count a whole answer by itself, and the log be the only one that says how it ended
-		c.watchLog(f, now)
-	}
+	c.watchLog(f, now) // which may be the only one that says how it ended
 	c.journal.Append(f.admitted(c.spoke))
 	early := c.recent.early(a.ID)
 	if c.closed {
@@ -99,6 +98,9 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		return nil
 	}
 	f.facts.merge(facts)
+	if f.facts.Lost != "" && f.facts.Metered == nil {
+		f.facts.Metered = f.passed
+	}
 	free = f.tell(free)
 	if !f.facts.conclusive() {
 		c.watchLog(f, now)
@@ -127,6 +129,21 @@ func (c *core) watchLog(f *flight, now time.Time) {
 	if f.unseen == nil {
 		f.overdue = now.Add(c.orphan)
 		f.unseen = c.unseen.PushBack(f)
+	}
+}
+
+// pass notes that a flight is alive, and what has passed of its answer.
+func (c *core) pass(id string, m *Metered, now time.Time) {
+	f := c.live(id)
+	if f == nil {
+		return
+	}
+	if m != nil {
+		f.passed = m
+	}
+	if f.unseen != nil {
+		c.unwatchLog(f)
+		c.watchLog(f, now)
 	}
 }
 

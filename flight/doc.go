@@ -9,8 +9,9 @@
 //
 // Only facts end a flight: the end of the response that the meter saw, what the access log says, or that neither will come
 // (Facts.Lost, Lose, Close). A meter that broke off is no end: its request may run on, until the log says otherwise. One
-// timer frees what may still be running: a log that has not come Config.Orphan after its meter broke off counts as lost; and of
-// a request for a whole answer, after its admission, where no meter has begun.
+// timer frees what may still be running: where no meter is at work, a log that has not come Config.Orphan after the last sign of
+// life (the admission, Envoy's word that it runs, the end of a meter) counts as lost.
+// While a request runs Envoy may tell what has passed: that counts where nothing better comes, because Envoy died.
 // Once a flight has ended, the usage record waits for the other half of the facts, at most Config.Grace. Where no response of
 // a worker began, the log is all there is.
 //

@@ -51,6 +51,28 @@ type oracle struct {
 	done     bool      // usage was written
 	bookings []*booking
 	reserved int64 // in quotas; 0: it counts in none
+	passed   *Metered
+}
+
+// lost ends it: what has passed counts, if nobody knows better.
+func (o *oracle) lost(why string, now time.Time) {
+	o.facts, o.endedAt = append(o.facts, Facts{Lost: why}, Facts{Metered: o.passed}), now
+}
+
+// loseAll ends all that is open, before the door stops.
+func loseAll(r *rig, world map[string]*oracle) {
+	for _, o := range world {
+		if o.opened && o.endedAt.IsZero() {
+			o.lost(doorStopped, r.clock())
+		}
+	}
+}
+
+func pass(r *rig, o *oracle, id string, m *Metered) {
+	if o.opened && o.endedAt.IsZero() && m != nil {
+		o.passed = m
+	}
+	r.Passed(id, m)
 }
 
 func (o *oracle) first() (all Facts) {
@@ -83,6 +105,9 @@ func ask(t *testing.T, r *rig, o *oracle, id string) {
 func tell(r *rig, o *oracle, id string, f Facts) {
 	if !o.done && !f.empty() {
 		o.facts = append(o.facts, f)
+		if f.Lost != "" {
+			o.facts = append(o.facts, Facts{Metered: o.passed})
+		}
 		if all := o.first(); o.opened && o.endedAt.IsZero() && all.conclusive() {
 			o.endedAt = r.clock()
 		}
@@ -94,8 +119,7 @@ func lose(r *rig, world map[string]*oracle) {
 	now := r.clock()
 	for _, o := range world {
 		if o.opened && o.endedAt.IsZero() && o.openedAt.Before(now) {
-			o.facts = append(o.facts, Facts{Lost: "envoy_gone"})
-			o.endedAt = now
+			o.lost("envoy_gone", now)
 		}
 	}
 	r.Lose(now, "envoy_gone")

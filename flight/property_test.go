@@ -53,7 +53,14 @@ func TestAnyOrderOfEvents(t *testing.T) {
 					t.Fatalf("seed %d: a booking that was not taken was released", seed)
 				}
 			case 5:
-				r.FirstByte(id, "w", r.clock(), passing(randomReport(rng)))
+				switch rng.IntN(3) {
+				case 0:
+					r.FirstByte(id, "w", r.clock(), passing(randomReport(rng)))
+				case 1:
+					r.Began(id, "endpoint", "w")
+				case 2:
+					pass(r, o, id, randomFacts(rng).Metered)
+				}
 			case 6, 7, 8:
 				tell(r, o, id, randomFacts(rng))
 			case 9, 10:
@@ -61,12 +68,7 @@ func TestAnyOrderOfEvents(t *testing.T) {
 			case 11:
 				if rng.IntN(20) == 0 && !closed {
 					closed = true
-					for _, o := range world {
-						if o.opened && o.endedAt.IsZero() {
-							o.facts = append(o.facts, Facts{Lost: doorStopped})
-							o.endedAt = r.clock()
-						}
-					}
+					loseAll(r, world)
 					r.Close(context.Background())
 				} else if rng.IntN(20) == 0 {
 					lose(r, world)
@@ -76,12 +78,8 @@ func TestAnyOrderOfEvents(t *testing.T) {
 			ledger(t, seed, r, world)
 		}
 		closed = true
+		loseAll(r, world)
 		r.Close(context.Background())
-		for _, o := range world {
-			if o.opened && o.endedAt.IsZero() {
-				o.endedAt = r.clock()
-			}
-		}
 		check(t, seed, r, world)
 		if standing := ledger(t, seed, r, world); standing != 0 {
 			t.Fatalf("seed %d: %d tokens are still reserved", seed, standing)

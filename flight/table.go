@@ -43,8 +43,8 @@ type Config struct {
 	Spoke, Door string
 	// Grace is how long an ended flight's record waits for the rest of its facts (6 s: Envoy lets go of a cut meter after 3 s).
 	Grace time.Duration
-	// Orphan is how long a flight without a meter waits for its access log: one whose meter broke off, or whose answer is to come
-	// whole and may need none (15 min: longer than Envoy lets a request idle). Envoy sends the log within milliseconds of the end; this is for a log that was lost on the way.
+	// Orphan is how long a flight without a meter waits for a sign of life or the end from the access log (15 min: longer than Envoy
+	// lets a request idle). Envoy sends the log within milliseconds of the end; this is for a log that was lost on the way.
 	Orphan time.Duration
 	// LeaseEvery is the time between renewals of an open flight's lease: a third of the lease's life (10 s).
 	LeaseEvery time.Duration
@@ -128,6 +128,11 @@ func (t *Table) FirstByte(id, served string, at time.Time, m Meter) {
 	t.mu.Lock()
 	b := t.core.begin(id, served, at, m)
 	t.mu.Unlock()
+	tellBegun(b, served)
+}
+
+// tellBegun tells a booking, if there is one, that its prompt is computed.
+func tellBegun(b Booking, served string) {
 	if b == nil {
 		return
 	}
@@ -135,6 +140,25 @@ func (t *Table) FirstByte(id, served string, at time.Time, m Meter) {
 		b.Serving(served)
 	}
 	b.FirstByte()
+}
+
+// Began notes that a worker of the endpoint, at served, has begun to answer: it says so itself, of requests that it may have.
+func (t *Table) Began(id, endpoint, served string) {
+	t.mu.Lock()
+	var b Booking
+	if f := t.core.live(id); f != nil && f.admission.Endpoint == endpoint {
+		b = t.core.begin(id, served, time.Time{}, nil)
+	}
+	t.mu.Unlock()
+	tellBegun(b, served)
+}
+
+// Passed notes that a request runs, so that it is not given up, and what has passed of its answer, should Envoy die; nil: a Meter
+// knows, or nobody.
+func (t *Table) Passed(id string, m *Metered) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.core.pass(id, m, t.cfg.Now())
 }
 
 // End takes facts that say that a flight is over. The first ones free its booking and its leases before End returns, except
