@@ -49,9 +49,11 @@ type Server struct {
 	Keys func() ([]identity.DoorKey, <-chan struct{})
 	// Seed is that of the hashes of blocks, and a channel that is closed when it changes; nil: there is none.
 	Seed func() (uint64, <-chan struct{})
-	Own  []string      // where the door itself listens: no worker is there, and a prompt must not go there
-	Beat time.Duration // how often a shim reports; DefaultBeat when zero
-	Log  *slog.Logger  // slog.Default() when nil
+	// Began is told which admissions a worker of an endpoint, at addr, has begun to answer as streams; nil: nobody wants to know.
+	Began func(admission, endpoint, addr string)
+	Own   []string      // where the door itself listens: no worker is there, and a prompt must not go there
+	Beat  time.Duration // how often a shim reports; DefaultBeat when zero
+	Log   *slog.Logger  // slog.Default() when nil
 
 	queue int // for tests; 0: queueMost
 
@@ -91,7 +93,7 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	go s.tell(stream, out)
 	log := s.log().With("worker", w.Name, "endpoint", w.Endpoint, "addr", w.Addr)
 	log.Info("worker joined", "engine", w.Engine, "epoch", w.Epoch, "version", w.Version)
-	err = s.follow(stream.Context(), in, w.Name, log)
+	err = s.follow(stream.Context(), in, &w, log)
 	log.Info("worker left", "cause", cause(err))
 	return err
 }
@@ -122,8 +124,8 @@ func isHosts(a netip.Addr) bool {
 	})
 }
 
-// follow applies each Status to the fleet until the stream ends.
-func (s *Server) follow(ctx context.Context, in *inbox, name string, log *slog.Logger) error {
+// follow applies each Status to the fleet, and passes Begun on, until the stream ends.
+func (s *Server) follow(ctx context.Context, in *inbox, w *fleet.Worker, log *slog.Logger) error {
 	var worse []string
 	for {
 		m, err := s.next(ctx, in)
@@ -132,6 +134,10 @@ func (s *Server) follow(ctx context.Context, in *inbox, name string, log *slog.L
 		}
 		if err != nil {
 			return err
+		}
+		if b := m.GetBegun(); b != nil {
+			s.began(b, w)
+			continue
 		}
 		st := m.GetStatus()
 		if st == nil {
@@ -142,14 +148,23 @@ func (s *Server) follow(ctx context.Context, in *inbox, name string, log *slog.L
 			return status.Errorf(codes.InvalidArgument, "state %d is not known", st.State)
 		}
 		told := statusOf(st, time.Now())
-		s.Fleet.Report(name, told)
-		if s.Fleet.Update(name, state) {
+		s.Fleet.Report(w.Name, told)
+		if s.Fleet.Update(w.Name, state) {
 			log.Info("worker changed", "state", state.String(), "reason", told.Reason)
 		}
 		if !slices.Equal(told.Degraded, worse) {
 			worse = told.Degraded
 			log.Warn("worker's degradation changed", "degraded", worse)
 		}
+	}
+}
+
+func (s *Server) began(b *workerv1.Begun, w *fleet.Worker) {
+	if s.Began == nil {
+		return
+	}
+	for _, id := range b.Admissions {
+		s.Began(id, w.Endpoint, w.Addr)
 	}
 }
 

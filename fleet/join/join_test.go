@@ -93,7 +93,9 @@ func until(t *testing.T, f *fleet.Fleet, what string, fact func(*fleet.View) boo
 
 func TestOneWorkersLife(t *testing.T) {
 	f := fleet.New()
-	c := start(t, &Server{Fleet: f, Token: token, Door: "door-1", Keys: keys(public), Beat: time.Minute})
+	began := make(chan string, 2)
+	c := start(t, &Server{Fleet: f, Token: token, Door: "door-1", Keys: keys(public), Beat: time.Minute,
+		Began: func(id, endpoint, addr string) { began <- id + " " + endpoint + " " + addr }})
 	s, err := c.Join(as(t, "bearer "+token))
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +106,7 @@ func TestOneWorkersLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := first.GetWelcome()
-	if w.Door != "door-1" || len(w.Keys) != 1 || w.Keys[0].Id != "door-1" || string(w.Keys[0].PublicKey) != string(public) || w.BeatMs != 60_000 {
+	if w.Door != "door-1" || len(w.Keys) != 1 || w.Keys[0].Id != "door-1" || string(w.Keys[0].PublicKey) != string(public) || w.BeatMs != 60_000 || !w.Begun {
 		t.Fatalf("welcome %v", w)
 	}
 	got := f.View().Workers[0]
@@ -113,6 +115,10 @@ func TestOneWorkersLife(t *testing.T) {
 	}
 	s.Send(beat(workerv1.State_STATE_READY))
 	until(t, f, "ready", func(v *fleet.View) bool { return v.Workers[0].State == fleet.Ready })
+	s.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Begun{Begun: &workerv1.Begun{Admissions: []string{"a", "b"}}}})
+	if a, b := <-began, <-began; a != "a large 10.0.0.1:8000" || b != "b large 10.0.0.1:8000" {
+		t.Errorf("began %s, %s", a, b)
+	}
 	s.Send(beat(workerv1.State_STATE_DRAINING))
 	until(t, f, "draining", func(v *fleet.View) bool { return v.Workers[0].State == fleet.Draining })
 	s.CloseSend()

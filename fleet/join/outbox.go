@@ -72,7 +72,7 @@ func (s *Server) tell(stream workerv1.Fleet_JoinServer, o *outbox) {
 
 // welcome is all that a shim must know of the door now, and when that changes.
 func (s *Server) welcome() (m *workerv1.JoinResponse, rekeyed, reseeded <-chan struct{}) {
-	w := &workerv1.Welcome{Door: s.Door, BeatMs: uint32(s.beat().Milliseconds())}
+	w := &workerv1.Welcome{Door: s.Door, BeatMs: uint32(s.beat().Milliseconds()), Begun: s.Began != nil}
 	if s.Seed != nil {
 		w.HashSeed, reseeded = s.Seed()
 	}
