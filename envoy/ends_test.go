@@ -2,14 +2,10 @@ package envoy
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
-
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/spokegate/spokegate/fleet"
 )
@@ -58,47 +54,6 @@ func (r *rig) ends(t *testing.T) {
 			t.Errorf("logged %v", e)
 		}
 		r.notMetered(t, id)
-	})
-	t.Run("Envoy reads what a whole answer used", func(t *testing.T) {
-		var ids []string
-		for body, want := range map[string]string{
-			`{"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}}}`:   `{"usage.completion_tokens":2,"usage.prompt_tokens":7,"usage.prompt_tokens_details.cached_tokens":3}`,
-			`{"usage":{"input_tokens":1,"output_tokens":9007199254740991,"output_tokens_details":null}}`:        `{"usage.input_tokens":1,"usage.output_tokens":9007199254740991}`,
-			`{"usage":{"prompt_tokens":"7","completion_tokens":null,"input_tokens":[1]}, "x": [{"usage": {}}]}`: `{"usage.prompt_tokens":"7"}`,
-			`{"usage":null}`:                      `{}`,
-			`{"a":"\u00e4\ud83d\ude00", "b":"ä"}`: `{}`,
-			`[]`:                                  `{}`,
-			`{"usage":{"prompt_tokens":7`:         `{"unread":true}`,
-			"{\"a\":\"\xff\"}":                    `{"unread":true}`,
-		} {
-			r.workers["a"].answers(t, func(w http.ResponseWriter, q *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				w.Header().Set(WholeHeader, WholePrefix+strconv.Itoa(len(body)))
-				io.WriteString(w, body)
-			})
-			a := r.post(t, r.list("a"))
-			e := r.logged(t, a.id)
-			said := e.CommonProperties.Metadata.FilterMetadata[OwnNamespace].GetFields()
-			if said[WholeHeader].GetStringValue() != WholePrefix+strconv.Itoa(len(body)) || e.Response.ResponseBodyBytes != uint64(len(body)) {
-				t.Errorf("logged %v", e)
-			}
-			delete(said, WholeHeader)
-			if got, _ := json.Marshal(&structpb.Struct{Fields: said}); string(got) != want {
-				t.Errorf("of %s it read %s, want %s", body, got, want)
-			}
-			if a.status != 200 || a.body != body || a.header.Get(WholeHeader) != "" {
-				t.Errorf("the client got %+v", a)
-			}
-			ids = append(ids, a.id)
-		}
-		r.notMetered(t, ids...)
-	})
-	t.Run("a client marks it", func(t *testing.T) {
-		r.workers["a"].answers(t, func(w http.ResponseWriter, q *http.Request) { io.WriteString(w, "done"+q.Header.Get(WholeHeader)) })
-		a := r.post(t, r.list("a"), WholeHeader, "bytes=4")
-		if m := r.services.meter.ended.await(t, a.id, some[metered])[0]; !m.end || string(m.body) != "done" {
-			t.Errorf("metered %q", m.body)
-		}
 	})
 	t.Run("the client leaves during admission", func(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())

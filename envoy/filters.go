@@ -20,7 +20,7 @@ import (
 func (d Door) filters() []*hcmv3.HttpFilter {
 	fs := []*hcmv3.HttpFilter{d.tidy(), noteShim()}
 	fs = append(fs, d.authorization()...)
-	fs = append(fs, demandContext(), d.meter(), readUsage())
+	fs = append(fs, demandContext(), d.meter(), keepNotes())
 	if d.PickerSocket != "" {
 		fs = append(fs, d.picker())
 	}
@@ -58,14 +58,13 @@ var meterHeaders = []string{":status", "content-type", RefusedHeader}
 // It hears of a request when the response begins, so that one without a response costs nothing: whose response it is, the
 // attributes say, which come once. Metadata would come again with each piece of the body.
 //
-// Of an answer that readUsage reads it does not hear at all: a stream between Envoy and the door for each would cost a quarter of a
-// small request.
+// Of an answer that its shim notes it does not hear at all: see NoteHeader.
 func (d Door) meter() *hcmv3.HttpFilter {
 	read := &matcherv3.ListStringMatcher{}
 	for _, h := range meterHeaders {
 		read.Patterns = append(read.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h}})
 	}
-	return unless(isWhole(), meterFilter, "envoy.filters.http.ext_proc", &procv3.ExternalProcessor{
+	return unless(either(isNoted(NoteStream), isNoted(NoteWhole)), meterFilter, "envoy.filters.http.ext_proc", &procv3.ExternalProcessor{
 		StatPrefix:        "meter",
 		GrpcService:       grpcService(meterCluster, 0),
 		FailureModeAllow:  true,

@@ -27,12 +27,11 @@ func (d Door) earlyMutation() *corev3.TypedExtensionConfig {
 	}
 }
 
-// noteShim moves what a shim says, its refusal or that an answer is whole, from the response into metadata. It is the first filter
-// of the chain, so the last to see a response: the meter has seen the headers by then, the access log finds the metadata, the
-// client gets neither.
+// noteShim moves what a shim says, its refusal or its note, from the response into metadata. It is the first filter of the chain, so
+// the last to see a response's headers: the meter has seen them by then, the access log finds the metadata, the client gets neither.
 func noteShim() *hcmv3.HttpFilter {
 	c := &tometav3.Config{}
-	for _, h := range []string{RefusedHeader, WholeHeader} {
+	for _, h := range []string{RefusedHeader, NoteHeader} {
 		c.ResponseRules = append(c.ResponseRules, &tometav3.Config_Rule{
 			Header:          h,
 			OnHeaderPresent: &tometav3.Config_KeyValuePair{MetadataNamespace: OwnNamespace, Key: h},

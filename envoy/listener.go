@@ -101,6 +101,7 @@ func (d Door) manager() *hcmv3.HttpConnectionManager {
 		},
 		Tracing:          d.tracing(),
 		AccessLog:        []*accesslogv3.AccessLog{accessLog()},
+		AccessLogOptions: &hcmv3.HttpConnectionManager_HcmAccessLogOptions{AccessLogFlushInterval: secs(logEvery)},
 		LocalReplyConfig: d.localReplies(),
 	}
 }
@@ -109,6 +110,10 @@ func (d Door) manager() *hcmv3.HttpConnectionManager {
 func requestID() *hcmv3.RequestIDExtension {
 	return &hcmv3.RequestIDExtension{TypedConfig: pack(&uuidv3.UuidRequestIdConfig{PackTraceReason: no()})}
 }
+
+// logEvery is how often Envoy tells the door of a request that still runs: what has passed of a stream is known by then, should
+// Envoy die.
+const logEvery = time.Second
 
 // accessLog tells the door process how each request ended, at once. Everything is logged, refusals as well: a yes whose
 // answer Envoy never used, because the client had left, must end its flight too. The sink ignores ids that it does not know.

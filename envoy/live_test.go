@@ -20,7 +20,7 @@ func TestLive(t *testing.T) {
 			r := startRig(t, picker, func(d *Door) { d.BodyLimit = 8 << 20 })
 			parts := map[string]func(*testing.T){
 				"picking": r.picking, "headers": r.headers, "refusals": r.refusals, "bodies": r.bodies, "http1": r.http1,
-				"http2": r.http2, "ends": r.ends, "fleet": r.followsFleet, "own answers": r.ownAnswers,
+				"http2": r.http2, "ends": r.ends, "notes": r.notes, "fleet": r.followsFleet, "own answers": r.ownAnswers,
 			}
 			if picker {
 				parts["shed"] = r.shed

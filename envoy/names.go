@@ -30,11 +30,13 @@ const (
 	ExplainHeader = "x-spokegate-explain"
 	// RefusedHeader is set on a response by a worker's shim that did not serve. The meter sees it, the client does not.
 	RefusedHeader = "x-spokegate-refused"
-	// WholeHeader is set by a worker's shim on a small answer that comes whole and is no error: WholePrefix, and how many
-	// bytes of body there are. Envoy itself reads what such an answer used, the meter is not told of it, the client does not see
-	// the header.
-	WholeHeader = "x-spokegate-whole"
-	WholePrefix = "bytes="
+	// NoteHeader is set by a worker's shim, which reads every answer that it passes on, to say what it used: of one that comes whole
+	// it is the note itself (openai.Note), which begins with NoteWhole; of a stream it is NoteStream, and a note follows each event in
+	// a comment. Envoy keeps the last note that has passed, and the access log brings it to the door; the meter is not told of such
+	// an answer, and the client does not see the header.
+	NoteHeader = "x-spokegate-note"
+	NoteStream = "stream"
+	NoteWhole  = "{"
 	// RequestIDHeader is Envoy's own request id, a UUID: the admission's id.
 	RequestIDHeader = "x-request-id"
 	// AnthropicIDHeader is where Anthropic's clients look for the id of a request in an answer. It has RequestIDHeader's value.
@@ -60,10 +62,9 @@ const (
 	DestinationKey = "x-gateway-destination-endpoint"
 	// ServedKey holds the last host that Envoy tried, "ip:port". After total failure it names one that did not serve.
 	ServedKey = "x-gateway-destination-endpoint-served"
-	// OwnNamespace holds, for the access log, the values of RefusedHeader and WholeHeader under those names, and what a whole answer
-	// says of its usage, by openai.UsagePaths; UnreadKey is there when it could not be read.
+	// OwnNamespace holds, for the access log, the values of RefusedHeader and NoteHeader under those names. The latter is replaced
+	// by each note that passes in a stream.
 	OwnNamespace = "spokegate"
-	UnreadKey    = "unread"
 )
 
 // Attributes, which Envoy evaluates when a response begins, and sends to the meter with its headers.

@@ -45,10 +45,10 @@ func bodyAtMost(n int64) *predicate {
 	}})
 }
 
-// isWhole holds when the response has WholeHeader. Until it comes nothing is decided: the filter sees the request.
-func isWhole() *predicate {
-	return over(WholeHeader, &typematcherv3.HttpResponseHeaderMatchInput{HeaderName: WholeHeader},
-		&matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_Prefix{Prefix: WholePrefix}})
+// isNoted holds when the response has a NoteHeader that begins so. Until it comes nothing is decided: the filter sees the request.
+func isNoted(prefix string) *predicate {
+	return over(NoteHeader, &typematcherv3.HttpResponseHeaderMatchInput{HeaderName: NoteHeader},
+		&matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_Prefix{Prefix: prefix}})
 }
 
 func header(name string, m *matchv3.StringMatcher) *predicate {

@@ -151,10 +151,10 @@ func denied(status int, body string) *authv3.CheckResponse {
 	}
 }
 
-// stubLog is the sink of the access log.
+// stubLog is the sink of the access log: of requests that are over, and of those that run.
 type stubLog struct {
 	alsv3.UnimplementedAccessLogServiceServer
-	entries *notes[*accesslogv3.HTTPAccessLogEntry]
+	entries, running *notes[*accesslogv3.HTTPAccessLogEntry]
 }
 
 func (s *stubLog) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLogsServer) error {
@@ -167,7 +167,11 @@ func (s *stubLog) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLog
 			return err
 		}
 		for _, e := range m.GetHttpLogs().GetLogEntry() {
-			s.entries.add(e.CommonProperties.StreamId, e)
+			to := s.entries
+			if e.CommonProperties.AccessLogType != accesslogv3.AccessLogType_DownstreamEnd {
+				to = s.running
+			}
+			to.add(e.CommonProperties.StreamId, e)
 		}
 	}
 }
@@ -182,7 +186,7 @@ type services struct {
 func newServices() *services {
 	return &services{
 		authz: &stubAuthz{checks: newNotes[check]()}, meter: &stubMeter{ended: newNotes[metered]()},
-		log: &stubLog{entries: newNotes[*accesslogv3.HTTPAccessLogEntry]()},
+		log: &stubLog{entries: newNotes[*accesslogv3.HTTPAccessLogEntry](), running: newNotes[*accesslogv3.HTTPAccessLogEntry]()},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"github.com/spokegate/spokegate/usage"
 )
 
-// Log receives Envoy's access log: one entry a request, a millisecond after its end.
+// Log receives Envoy's access log: an entry a second of each request that runs, and one a millisecond after its end.
 type Log struct {
 	flights *flight.Table
 	now     func() time.Time
@@ -72,39 +71,51 @@ func (l *Log) entry(e *logEntry) {
 		return
 	}
 	id, facts := string(e.id), logged(e, l.now())
+	if e.kind != kindUnset && e.kind != kindEnd {
+		l.running(id, e, facts)
+		return
+	}
 	l.flights.End(id, flight.Facts{Logged: facts, Metered: read(e, facts)})
 	if facts.NoUpstream || facts.UpstreamCut || facts.Timeout || facts.Status >= http.StatusInternalServerError {
 		l.log.Warn("request failed", "admission", id, "status", facts.Status, "code", facts.Details, "worker", facts.Served, "attempts", facts.Attempts)
 	}
 }
 
-// read is what Envoy itself has read of an answer that came whole, in the place of a meter, which was not told of it; nil: it has
-// not. All of it has passed, if as many bytes have as the shim had before it sent the first.
+// running takes what has passed of a request that is not over.
+func (l *Log) running(id string, e *logEntry, so *flight.Logged) {
+	if !so.FirstByte.IsZero() {
+		l.flights.FirstByte(id, so.Served, so.FirstByte, nil)
+	}
+	m := read(e, so)
+	if m != nil {
+		m.SawEnd = false
+	}
+	l.flights.Passed(id, m)
+}
+
+// read is what the last note that has passed says of an answer, in the place of a meter, which was not told of it; nil: nobody noted
+// it, or it came to its end without a note, and nobody knows.
 func read(e *logEntry, l *flight.Logged) *flight.Metered {
-	bytes, ok := strings.CutPrefix(string(e.own.whole), envoy.WholePrefix)
-	if !ok || e.own.refused {
+	if len(e.own.note) == 0 || e.own.refused {
 		return nil
+	}
+	broken := l.ClientCut || l.UpstreamCut || l.Timeout
+	m := &flight.Metered{Report: openai.Report{CountedFrom: usage.CountedNone}, Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: !broken, At: l.At}
+	if string(e.own.note) == envoy.NoteStream {
+		if !broken && l.ResponseBytes > 0 {
+			return nil
+		}
+		return m
 	}
 	path, _, _ := strings.Cut(string(e.path), "?")
 	op, _, _ := openai.Route(http.MethodPost, path)
-	told := openai.NewTold(op)
-	if e.own.unread {
-		told.Unread()
+	report, size := openai.ReadNote(op, e.own.note)
+	if size > 0 { // it came whole: all has passed if as many bytes have as the shim had before it sent the first
+		m.SawEnd = size == l.ResponseBytes
+		report.Terminal = report.Terminal && m.SawEnd
 	}
-	for i, path := range openai.UsagePaths() {
-		switch v := e.own.usage[i]; v.kind {
-		case 0, valueNull:
-		case valueNumber:
-			told.Number(path, v.number)
-		default:
-			told.Other(path)
-		}
-	}
-	if told.Report(true).CountedFrom == usage.CountedNone && !e.own.unread {
-		told.Missing()
-	}
-	all := bytes == strconv.FormatInt(l.ResponseBytes, 10)
-	return &flight.Metered{Report: told.Report(all), Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: all, At: l.At}
+	m.Report = report
+	return m
 }
 
 // logged puts Envoy's entry into the flight's words. A shim's refusal means that no engine saw the request, metered or not.

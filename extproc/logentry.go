@@ -17,6 +17,7 @@ type logEntry struct {
 	status          uint32
 	sent, received  uint64 // body bytes: to the client, from it
 	attempts        uint32
+	kind            uint64 // why it was written
 	flags           uint64 // a bit for each number of a field of ResponseFlags
 	tried           bool   // an upstream is named, of whatever kind
 	address         address
@@ -55,6 +56,8 @@ const (
 	commonFlags        = 16
 	commonMetadata     = 17
 	commonAttempts     = 24
+	commonKind         = 33
+	kindUnset, kindEnd = 0, 6 // of AccessLogType: DownstreamEnd
 	requestPath        = 5
 	requestID          = 9
 	requestBodyBytes   = 12
@@ -131,6 +134,8 @@ func (e *logEntry) common(b []byte) (err error) {
 		switch {
 		case f.Type == protowire.VarintType && f.Number == commonAttempts:
 			e.attempts = uint32(f.Varint)
+		case f.Type == protowire.VarintType && f.Number == commonKind:
+			e.kind = f.Varint
 		case f.Type != protowire.BytesType:
 		case f.Number == commonStart:
 			err = e.start.read(f.Bytes)

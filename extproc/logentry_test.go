@@ -25,6 +25,7 @@ import (
 // ended is what is taken of an entry.
 type ended struct {
 	ID     string
+	Kind   uint64
 	Logged *flight.Logged
 	Read   *flight.Metered
 }
@@ -56,32 +57,29 @@ func loggedByProtobuf(e *alsdatav3.HTTPAccessLogEntry, now time.Time) ended {
 	if d := c.GetTimeToLastDownstreamTxByte(); d != nil {
 		out.At = began.Add(d.AsDuration())
 	}
-	return ended{e.GetRequest().GetRequestId(), out, readByProtobuf(e, out)}
+	return ended{e.GetRequest().GetRequestId(), uint64(c.GetAccessLogType()), out, readByProtobuf(e, out)}
 }
 
-// readByProtobuf is what Envoy has read of a whole answer, as the access log tells it.
+// readByProtobuf is what the last note says, as the access log tells it.
 func readByProtobuf(e *alsdatav3.HTTPAccessLogEntry, l *flight.Logged) *flight.Metered {
 	own := e.GetCommonProperties().GetMetadata().GetFilterMetadata()[envoy.OwnNamespace].GetFields()
-	if !strings.HasPrefix(own[envoy.WholeHeader].GetStringValue(), envoy.WholePrefix) || own[envoy.RefusedHeader] != nil {
-		return nil
-	}
+	note := own[envoy.NoteHeader].GetStringValue()
 	path, _, _ := strings.Cut(e.GetRequest().GetPath(), "?")
 	op, _, _ := openai.Route("POST", path)
-	told := openai.NewTold(op)
-	if own[envoy.UnreadKey] != nil {
-		told.Unread()
-	}
-	for _, path := range openai.UsagePaths() {
-		switch v := own[path].GetKind().(type) {
-		case nil, *structpb.Value_NullValue:
-		case *structpb.Value_NumberValue:
-			told.Number(path, v.NumberValue)
-		default:
-			told.Other(path)
+	whole := !l.ClientCut && !l.UpstreamCut && !l.Timeout
+	out := &flight.Metered{Report: openai.Report{CountedFrom: "none"}, Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: whole, At: l.At}
+	switch {
+	case note == "" || own[envoy.RefusedHeader] != nil || note == envoy.NoteStream && whole && l.ResponseBytes > 0:
+		return nil
+	case note != envoy.NoteStream:
+		r, size := openai.ReadNote(op, []byte(note))
+		if size > 0 {
+			out.SawEnd = size == l.ResponseBytes
+			r.Terminal = r.Terminal && out.SawEnd
 		}
+		out.Report = r
 	}
-	whole := own[envoy.WholeHeader].GetStringValue() == envoy.WholePrefix+strconv.FormatInt(l.ResponseBytes, 10)
-	return &flight.Metered{Report: told.Report(whole), Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: whole, At: l.At}
+	return out
 }
 
 // view is that of all entries of a message.
@@ -93,7 +91,7 @@ func view(b []byte, now time.Time) (all []ended, err error) {
 			return nil, err
 		}
 		l := logged(&e, now)
-		all = append(all, ended{string(e.id), l, read(&e, l)})
+		all = append(all, ended{string(e.id), e.kind, l, read(&e, l)})
 	}
 	return all, err
 }
@@ -154,16 +152,17 @@ func sampleEntries() []*alsdatav3.HTTPAccessLogEntry {
 	whole, piped := entry(200, &alsdatav3.ResponseFlags{UpstreamRetryLimitExceeded: true}), entry(503, &alsdatav3.ResponseFlags{NoHealthyUpstream: true})
 	whole.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 		"other": {}, envoy.OwnNamespace: {Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(1), envoy.RefusedHeader: structpb.NewStringValue("draining")}}}}
-	counted := entry(200, nil)
-	counted.Request.Path = "/v1/responses?x"
-	counted.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {Fields: map[string]*structpb.Value{
-		envoy.WholeHeader: structpb.NewStringValue("bytes=1"), "x": structpb.NewStringValue("y"), "usage.input_tokens": structpb.NewNumberValue(7),
-		"usage.output_tokens": structpb.NewNullValue(), "usage.output_tokens_details.reasoning_tokens": structpb.NewBoolValue(true)}}}}
-	unread := entry(200, nil)
-	unread.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {Fields: map[string]*structpb.Value{
-		envoy.WholeHeader: structpb.NewStringValue("bytes=0"), envoy.UnreadKey: structpb.NewBoolValue(true)}}}}
+	var noted []*alsdatav3.HTTPAccessLogEntry
+	for i, note := range []string{envoy.NoteStream, `{"prompt_tokens":7,"events":2}`, `{"prompt_tokens":7,"terminal":true,"bytes":812}`, "?"} {
+		e := entry(200, nil)
+		e.Request.Path, e.Response.ResponseBodyBytes = "/v1/responses?x", 812
+		e.CommonProperties.AccessLogType = alsdatav3.AccessLogType(i + 4)
+		e.CommonProperties.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.OwnNamespace: {Fields: map[string]*structpb.Value{
+			envoy.NoteHeader: structpb.NewStringValue(note), "x": structpb.NewNumberValue(7)}}}}
+		noted = append(noted, e)
+	}
 	piped.CommonProperties.UpstreamRemoteAddress = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/p"}}}
-	return []*alsdatav3.HTTPAccessLogEntry{{}, whole, piped, counted, unread}
+	return append(noted, &alsdatav3.HTTPAccessLogEntry{}, whole, piped)
 }
 
 // wrap makes b the field of a message.

@@ -1,36 +1,20 @@
 package extproc
 
-import (
-	"github.com/spokegate/spokegate/envoy"
-	"github.com/spokegate/spokegate/openai"
-)
+import "github.com/spokegate/spokegate/envoy"
 
 // own is what stands in envoy.OwnNamespace.
 type own struct {
 	refused bool   // by a shim
-	whole   []byte // envoy.WholeHeader
-	unread  bool   // Envoy could not read the answer
-	usage   [usageMembers]value
+	note    []byte // the last that has passed; envoy.NoteStream: none has, of a stream; empty: nobody notes this answer
 }
-
-// usageMembers are what Envoy reads of a whole answer, in the order of openai.UsagePaths.
-const usageMembers = 10
 
 func (o *own) member(b []byte) error {
 	key, v, err := member(b)
 	switch string(key) {
 	case envoy.RefusedHeader:
 		o.refused = true
-	case envoy.WholeHeader:
-		o.whole = v.text
-	case envoy.UnreadKey:
-		o.unread = true
-	default:
-		for i, path := range openai.UsagePaths() {
-			if string(key) == path {
-				o.usage[i] = v
-			}
-		}
+	case envoy.NoteHeader:
+		o.note = v.text
 	}
 	return err
 }

@@ -142,6 +142,7 @@ func (d *door) listen(token string) {
 	extauthz.New(admission).Register(g)
 	workers := d.joining(token)
 	d.shims = workers.server(d.minter.Keys, d.envoy.Listen, d.envoy.Admin, d.ops)
+	d.shims.Began = d.flights.Began
 	d.servers.fleetSide(d.fleetFlags.listen, d.shims, workers.options()...)
 	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.pages(), health{agent: d.agent.Status, hub: d.hub, tooOld: d.tooOld,
 		policy: d.policy, connected: d.control.Connected, gateway: d.gateway, envoy: newEnvoyAdmin(d.envoy.Admin, adminPatience),
