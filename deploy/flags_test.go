@@ -13,7 +13,7 @@ import (
 // TestFlagsAreThere: each argument of ours is a flag of its role, by the tables that are themselves held against the flags.
 func TestFlagsAreThere(t *testing.T) {
 	told := map[string][]string{}
-	for _, page := range []string{"operating", "epp", "hub"} {
+	for _, page := range []string{"operating", "epp", "hub", "usage"} {
 		text, err := os.ReadFile("../docs/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)
@@ -21,13 +21,18 @@ func TestFlagsAreThere(t *testing.T) {
 		for _, m := range regexp.MustCompile("(?s)\\| flag of `([a-z ]+)`[^|]*\\|(.*?)\n\n").FindAllStringSubmatch(string(text), -1) {
 			for line := range strings.Lines(m[2]) {
 				first, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
-				for _, f := range regexp.MustCompile("`-([a-z-]+)`").FindAllStringSubmatch(first, -1) {
+				for _, f := range regexp.MustCompile("`-([a-z-]+)[ `]").FindAllStringSubmatch(first, -1) {
 					told[m[1]] = append(told[m[1]], f[1])
 				}
 			}
 		}
 	}
 	told["envoy run"] = append(told["envoy run"], told["door"]...)
+	for _, f := range told["door"] { // its table says that they are as for a door
+		if strings.HasPrefix(f, "kafka") {
+			told["usage reconcile"] = append(told["usage reconcile"], f)
+		}
+	}
 	told["sim"] = []string{"listen", "model", "ranks", "kv-events", "kv-replay"}
 	for _, o := range shapes(t) {
 		for _, w := range o.workloads {

@@ -156,7 +156,7 @@ func mayCall(shape, from, to string, port int32) bool {
 	case to == "kafka":
 		return port == 9093
 	case to == "otlp":
-		return port == 4317
+		return port == 4317 && from != "reconcile"
 	}
 	return false
 }

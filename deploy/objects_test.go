@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -34,7 +35,7 @@ type objects struct {
 	others    map[string][]map[string]any // of kinds that Kubernetes itself does not know
 }
 
-// workload is a Deployment or a StatefulSet.
+// workload is a Deployment, a StatefulSet or a CronJob, which selects nothing.
 type workload struct {
 	kind     string
 	name     string
@@ -125,6 +126,10 @@ func (o *objects) add(t *testing.T, doc []byte) {
 		var s appsv1.StatefulSet
 		strict(&s)
 		o.workloads = append(o.workloads, workload{head.Kind, s.Name, s.Spec.Selector, s.Spec.Template})
+	case "CronJob":
+		var c batchv1.CronJob
+		strict(&c)
+		o.workloads = append(o.workloads, workload{head.Kind, c.Name, nil, c.Spec.JobTemplate.Spec.Template})
 	case "Service":
 		o.services = append(o.services, corev1.Service{})
 		strict(&o.services[len(o.services)-1])

@@ -42,6 +42,9 @@ func (e *exam) judgeNamespace(ns namespace, told map[string]bool) {
 	images := map[string]map[string]bool{}
 	for _, p := range ours {
 		e.judgePod(p)
+		if ended(p) {
+			continue
+		}
 		for _, c := range containers(p) {
 			if c.role != "" {
 				collect(images, p.at("metadata", "labels", componentLabel).text()+" "+c.name, c.image)
@@ -153,6 +156,12 @@ func runs(p node) bool {
 	return len(list) > 0 && !slices.ContainsFunc(list, func(s node) bool { return !s.at("state", "running").there() })
 }
 
+// ended says that a pod runs no more and is kept to be looked at: a job's.
+func ended(p node) bool {
+	phase := p.at("status", "phase").text()
+	return phase == "Succeeded" || phase == "Failed"
+}
+
 // guarded wants a NetworkPolicy for who comes in.
 func (e *exam) guarded(ns namespace, p node) {
 	if p.at("metadata", "labels", componentLabel).text() != "worker" {
@@ -170,7 +179,7 @@ func (e *exam) budgets(ns namespace, ours []node) {
 	count, without := map[string]int{}, map[string]bool{}
 	for _, p := range ours {
 		what := p.at("metadata", "labels", componentLabel).text()
-		if what == "hub" || what == "" || elected(p) {
+		if what == "hub" || what == "" || ended(p) || elected(p) {
 			continue
 		}
 		count[what]++

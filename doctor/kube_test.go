@@ -147,6 +147,17 @@ func TestMistakesInACluster(t *testing.T) {
 	}
 }
 
+// TestJobsThatFailed are told of, and nothing is wanted of them any more: no budget, and not the image of today.
+func TestJobsThatFailed(t *testing.T) {
+	ns := rendered(t, "../deploy/yaml/spoke-minimal.yaml")
+	for _, image := range []string{"spokegate:1", "spokegate:2"} {
+		ns.pods = append(ns.pods, node{map[string]any{"metadata": map[string]any{"name": image, "labels": map[string]any{nameLabel: "spokegate", componentLabel: "reconcile"}},
+			"spec":   map[string]any{"containers": []any{map[string]any{"name": "reconcile", "image": image, "args": []any{"usage", "reconcile"}}}},
+			"status": map[string]any{"phase": "Failed", "conditions": []any{map[string]any{"type": "Ready", "status": "False", "reason": "PodFailed"}}}}})
+	}
+	wantIDs(t, judged(ns), "kube-pod")
+}
+
 // TestPickersThatStandBy are not ready on purpose; one that cannot run is a fault, and so is that none leads.
 func TestPickersThatStandBy(t *testing.T) {
 	unready := func(p node, state string) {

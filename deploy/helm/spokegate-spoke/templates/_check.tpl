@@ -18,6 +18,7 @@
 {{- fail "fleet: prompts and the join token would cross the network unencrypted: give fleet.tls.issuerRef (cert-manager and its CSI driver), or fleet.tls.doorSecretName and fleet.tls.workerVolume, or say fleet.plaintext=true where the network itself encrypts" }}{{ end }}
 {{- end }}
 {{- if and (not .kafka.brokers) (or .kafka.tls .kafka.tlsSecretName .kafka.sasl.mechanism) }}{{ fail "kafka: tls and sasl towards whom? Without brokers records stay in the pods" }}{{ end }}
+{{- if and .reconcile.enabled (not .kafka.brokers) }}{{ fail "reconcile: it reads Kafka: give kafka.brokers" }}{{ end }}
 {{- if and (not .redis.secretName) .redis.to }}{{ fail "redis.to without redis.secretName: doors would count each by itself" }}{{ end }}
 {{- if and .kafka.sasl.mechanism (not (and .kafka.sasl.user .kafka.sasl.secretName)) }}{{ fail "kafka.sasl: a mechanism wants user and secretName" }}{{ end }}
 {{- if and (eq .kafka.sasl.mechanism "plain") (not .kafka.tls) }}{{ fail "kafka.sasl: plain tells the password to everybody on the way: set kafka.tls, or take scram-sha-512" }}{{ end }}
