@@ -5,6 +5,11 @@
 {{- $sources := 0 }}
 {{- range list .policy.inline .policy.configMap .hub.address }}{{ if . }}{{ $sources = add1 $sources }}{{ end }}{{ end }}
 {{- if ne (int $sources) 1 }}{{ fail "policy: say where doors have it from: one of policy.inline, policy.configMap and hub.address" }}{{ end }}
+{{- if and (not .hub.address) (or .hub.maxAge .doors.gpus .doors.labels) }}{{ fail "hub.maxAge, doors.gpus and doors.labels are between doors and a hub: give hub.address" }}{{ end }}
+{{- range regexSplit "," (.doors.gpus | default "") -1 }}
+{{- $many := regexReplaceAll "^.*=" . "" | splitList "/" }}
+{{- if gt (int (last $many)) (int (first $many)) }}{{ fail (printf "doors.gpus: %s: more are free than there are" .) }}{{ end }}
+{{- end }}
 {{- if and .hub.address (not (or .hub.tls.secretName (.hub.tls.issuerRef).name)) }}
 {{- fail "hub.tls: doors are known to the hub by certificates: give secretName (tls.crt, tls.key, ca.crt), or issuerRef of cert-manager" }}{{ end }}
 {{- if and (not .clients.plaintext) (not (or .clients.tls.secretName (.clients.tls.issuerRef).name)) }}
