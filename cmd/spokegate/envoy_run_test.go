@@ -199,3 +199,30 @@ func TestEnvoyRunFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestOneEnvoyAFolder: a second one leaves the first one's files as they are, and the first one's end lets others in.
+func TestOneEnvoyAFolder(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"-dir", dir, "-envoy", "/bin/true"}
+	bootstrap := filepath.Join(dir, "run", "envoy.json")
+	for range 2 {
+		var how exitStatus
+		if err := runEnvoyProcess(t.Context(), args); !errors.As(err, &how) {
+			t.Fatalf("alone: %v", err)
+		}
+		first, err := holdRun(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(bootstrap, []byte("the first one's"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := runEnvoyProcess(t.Context(), args); err == nil || !strings.Contains(err.Error(), "envoy run` runs in "+dir) {
+			t.Errorf("beside another: %v", err)
+		}
+		if text, _ := os.ReadFile(bootstrap); string(text) != "the first one's" {
+			t.Errorf("the first one's file is %.100s", text)
+		}
+		first.Close()
+	}
+}
