@@ -91,6 +91,7 @@ func TestRefused(t *testing.T) {
 		{"spoke-hub-mtls", "redis.timeout=5s", "at '/redis/timeout'"},
 		{"spoke-hub-mtls", "hub.maxAge=30s", "at '/hub/maxAge'"},
 		{"spoke-hub-mtls", "doors.bodyLimit=1000", "at '/doors/bodyLimit'"},
+		{"hub-sqlite", "replicas=null", "replicas: SQLite is one hub's"},
 		{"hub-sqlite", "replicas=2", "replicas: SQLite is one hub's"},
 		{"hub-sqlite", "push.tls.issuerRef.name=", "push.tls: doors know the hub by certificates"},
 		{"hub-sqlite", "api.tls.issuerRef.name=", "api: admin tokens would cross the network unencrypted"},
