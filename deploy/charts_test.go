@@ -39,9 +39,13 @@ func TestRendered(t *testing.T) {
 	}
 }
 
+// helm renders a chart of ours by its name, or any by its folder.
 func helm(t *testing.T, chart string, args ...string) (string, error) {
 	t.Helper()
-	all := append([]string{"template", "r", "helm/" + chart, "--namespace", "n", "--kube-version", "1.33.0"}, args...)
+	if !strings.Contains(chart, "/") {
+		chart = "helm/" + chart
+	}
+	all := append([]string{"template", "r", chart, "--namespace", "n", "--kube-version", "1.33.0"}, args...)
 	out, err := exec.Command("../.tools/bin/helm", all...).CombinedOutput()
 	return string(out), err
 }
