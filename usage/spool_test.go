@@ -72,7 +72,7 @@ func readAll(t *testing.T, dir string) ([]*usagev1.Record, Summary) {
 
 func flush(t *testing.T, s *Spool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.Flush(ctx); err != nil {
 		t.Fatal(err)
