@@ -227,3 +227,31 @@ func (d *gatedDisk) Create(path string) (file, error) {
 	<-d.gate
 	return d.disk.Create(path)
 }
+
+// What is written outlives a killed process, though it is not synced yet, and counts as synced only then.
+func TestWrittenBeforeSynced(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{SyncWindow: time.Hour})
+	for i := range 3 {
+		s.Append(record(i))
+		for n := 0; n <= i; { // until it is in the file
+			n = 0
+			if _, err := Read(dir, func(*usagev1.Record) error { n++; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if st := s.Stats(); st.Synced != 0 || st.Lost != 0 || st.Appended != 3 {
+		t.Errorf("before: %+v", st)
+	}
+	flush(t, s)
+	if st := s.Stats(); st.Synced != 3 {
+		t.Errorf("after: %+v", st)
+	}
+	assertThere(t, dir, 2)
+	s.Append(record(3))
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	assertThere(t, dir, 3)
+}
