@@ -52,7 +52,7 @@
 {{- range .Values.pickers }}
 {{- $p := include "sg.filled" (dict "item" . "defaults" $.Values.pickerDefaults) | fromYaml }}
 {{- if hasKey $seen $p.name }}{{ fail (printf "pickers: there are two of the name %s, of pickers and workers: their objects would be the same" $p.name) }}{{ end }}
-{{- if has $p.name (list "door" "doors" "worker") }}{{ fail (printf "pickers[%s].name: objects of doors and workers have that name" $p.name) }}{{ end }}
+{{- if has $p.name (list "door" "doors" "worker" "usage-reconcile") }}{{ fail (printf "pickers[%s].name: objects of the chart have that name" $p.name) }}{{ end }}
 {{- $_ := set $seen $p.name true }}
 {{- if and (not $p.plaintext) (not $p.tls.selfSigned) (not $p.tls.secretName) }}
 {{- fail (printf "pickers[%s]: prompts would cross the network unencrypted: set tls.selfSigned or tls.secretName, or say plaintext=true where the network itself encrypts" $p.name) }}{{ end }}
