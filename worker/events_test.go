@@ -39,11 +39,11 @@ func TestStrip(t *testing.T) {
 		{"last chunk", last, "\n", `{"prompt_tokens":7,"cached_tokens":4,"completion_tokens":1,"reasoning_tokens":1}` + "\n\n"},
 		{"usage first and spaces", "data: { \"usage\" : {\"prompt_tokens\": 1} , \"choices\": [ {} ]}\r\n\r\n",
 			"data: { \"choices\": [ {} ]}\r\n\r\n", `{"prompt_tokens":1}` + "\n\n"},
-		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r", ""},
+		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r\n", "{}\n\n"},
 		{"lines that end with CR", "data:{\"choices\":[{}], \"usage\":{\"prompt_tokens\":1}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r\n", `{"prompt_tokens":1}` + "\n\n"},
-		{"null stays", "data: {\"choices\":[{}],\"usage\":null}\n\n", "same", ""},
+		{"null stays", "data: {\"choices\":[{}],\"usage\":null}\n\n", "same", "{}\n\n"},
 		{"text that looks like usage", "data: {\"choices\":[{\"delta\":{\"content\":\",\\\"usage\\\":{\\\"prompt_tokens\\\":9}\"}}]}\n\n", "same", "{\"events\":1}\n\n"},
-		{"usage of somebody else", "data: {\"choices\":[{\"usage\":{\"prompt_tokens\":9}}]}\n\n", "same", ""},
+		{"usage of somebody else", "data: {\"choices\":[{\"usage\":{\"prompt_tokens\":9}}]}\n\n", "same", "{}\n\n"},
 		{"not a chunk", "data: {\"error\":{\"message\":\"x\"},\"usage\":{\"prompt_tokens\":9}}\n\n", "same", `{"prompt_tokens":9,"failed":true}` + "\n\n"},
 		{"an error beside usage", "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9},\"error\":{}}\n\n", "same", `{"prompt_tokens":9,"failed":true}` + "\n\n"},
 		{"event, id and comment", ": ping\nevent: x\nid: 1\ndata: {\"choices\":[{}],\"usage\":{\"completion_tokens\":-2}}\n\n",
@@ -52,13 +52,10 @@ func TestStrip(t *testing.T) {
 			"data: {\"choices\":[{}]\ndata: \ndata: \ndata: }\n\n", `{"prompt_tokens":3}` + "\n\n"},
 		{"no end", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}", "data: {\"choices\":[{}]}\n", `{"prompt_tokens":3}` + "\n"},
 		{"no blank line", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}\n", "data: {\"choices\":[{}]}\n", `{"prompt_tokens":3}` + "\n"},
-		{"nothing but a comment", ": ping\n\n", "same", ""},
+		{"nothing but a comment", ": ping\n\n", "same", "{}\n\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			note := ""
-			if c.note != "" {
-				note = ": spokegate-usage " + c.note
-			}
+			note := ": spokegate-usage " + c.note
 			want := c.unasked + note
 			if c.unasked == "same" {
 				want = c.in + note
@@ -88,6 +85,7 @@ func TestBrokenOffInsideAnEvent(t *testing.T) {
 		"data: {\"a\":1}\n\n: pi":           {"data: {\"a\":1}\n\n: pi", true},
 		"":                                  {"", true},
 	} {
+		want.out = strings.Replace(want.out, "\n\n", "\n\n"+noteMark+"{}\n\n", 1)
 		if out, whole := run(false, []byte(in), atOnce); string(out) != want.out || whole != want.whole {
 			t.Errorf("%q: %q whole %v, expected %+v", in, out, whole, want)
 		}

@@ -19,7 +19,7 @@ const (
 type notes struct {
 	meter *openai.Meter
 	strip *stripper // nil: nothing is taken out
-	last  []byte    // the note that was written last
+	last  []byte    // the note that was written last; empty: none was. Behind the first event there is one in any case
 	next  []byte    // room for another
 	room  [2][openai.MaxNote]byte
 	// marked says that the engine's own bytes since then may have a note: ours must be the last.
@@ -29,7 +29,7 @@ type notes struct {
 
 func newNotes(op openai.Op, strip *stripper) *notes {
 	n := &notes{meter: openai.NewMeter(op, true), strip: strip}
-	n.last, n.next = append(n.room[0][:0], "{}"...), n.room[1][:0]
+	n.last, n.next = n.room[0][:0], n.room[1][:0]
 	return n
 }
 
@@ -109,6 +109,8 @@ func (n *notes) sent(out []byte) byte {
 // lastNote is the note of what close has counted. An event that the engine left open stays open.
 func (e *events) lastNote() []byte {
 	switch {
+	case e.to.end == 0: // nothing has passed
+		return nil
 	case !e.open:
 		return e.to.note(nil)
 	case e.to.news():
