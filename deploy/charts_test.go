@@ -81,6 +81,7 @@ func TestRefused(t *testing.T) {
 		{"spoke-minimal", "pickers[0].name=sim,pickers[0].pool.selector.a=b", "pickers: there are two of the name sim"},
 		{"spoke-minimal", "pickers[0].name=worker,pickers[0].pool.selector.a=b", "pickers[worker].name: objects of the chart have that name"},
 		{"spoke-minimal", "pickers[0].name=usage-reconcile,pickers[0].pool.selector.a=b", "pickers[usage-reconcile].name: objects of the chart have that name"},
+		{"spoke-minimal", "workers[0].bodyLimit=33554431", "workers[sim].bodyLimit: it would refuse what doors let through (doors.bodyLimit)"},
 		{"spoke-minimal", "workers[0].engine=null", "at '/workers/0/engine': got null, want object"},
 		{"spoke-pickers", "pickers[0].pool=null", "at '/pickers/0/pool': got null, want object"},
 		{"spoke-minimal", "workers[0].engine.servedName=x", "workers[sim].engine.servedName: sim serves under the name of its model"},

@@ -45,6 +45,7 @@
 {{- if and (gt (int $w.engine.ranks) 1) (ne $w.engine.kind "vllm") (ne $w.engine.kind "sim") }}{{ fail (printf "workers[%s].engine.ranks: %s takes no rank from a request" $w.name $w.engine.kind) }}{{ end }}
 {{- if and $w.engine.servedName (has $w.engine.kind (list "trtllm" "sim")) }}{{ fail (printf "workers[%s].engine.servedName: %s serves under the name of its model" $w.name $w.engine.kind) }}{{ end }}
 {{- if not (or $.Values.doors.enabled $.Values.fleet.doors.address) }}{{ fail "workers: a shim serves only what a door has admitted: set doors.enabled=true, or say in fleet.doors where the doors are" }}{{ end }}
+{{- if and $.Values.doors.enabled (lt (int64 $w.bodyLimit) (int64 $.Values.doors.bodyLimit)) }}{{ fail (printf "workers[%s].bodyLimit: it would refuse what doors let through (doors.bodyLimit)" $w.name) }}{{ end }}
 {{- range $arg := $w.engine.args }}
 {{- if regexMatch "^--(host|port|uds|api-key)(=|$)" $arg }}{{ fail (printf "workers[%s].engine.args: %s would open the engine beside its shim" $w.name $arg) }}{{ end }}
 {{- end }}
