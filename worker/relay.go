@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
 )
 
@@ -57,6 +58,9 @@ func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *htt
 	for {
 		n, err := body.Read(room.in[:])
 		room.out = cutter.write(room.out[:0], room.in[:n])
+		if a.status == 0 && len(room.out) > 0 {
+			a.begin(r)
+		}
 		if gone := a.send(rw, room.out); gone != nil {
 			a.endStream(cutter, clientCut)
 			return
@@ -65,6 +69,13 @@ func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *htt
 			a.finishStream(rw, r, resp, cutter, err)
 			return
 		}
+	}
+}
+
+// begin tells the door that has admitted the request that its prompt is computed.
+func (a *attempt) begin(r *http.Request) {
+	if a.trusted.Leg == identity.LegMain {
+		a.w.begun.tell(identity.KeyOf(r.Header.Get(contextHeader)), a.trusted.Admission)
 	}
 }
 
