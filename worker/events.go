@@ -115,7 +115,9 @@ func (e *events) close(out []byte) (_ []byte, whole bool) {
 	default:
 		e.to.read(e.held)
 		e.to.meter.Close() // which counts also what has no end
-		out, whole = e.to.pass(out, e.held, e.data), true
+		if out, whole = e.to.pass(out, e.held, e.data), true; blank {
+			out = e.to.note(out)
+		}
 	}
 	e.held, e.to.end = nil, e.to.sent(out)
 	return out, whole

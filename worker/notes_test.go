@@ -3,7 +3,6 @@ package worker
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math/rand"
 	"slices"
 	"strings"
@@ -13,64 +12,6 @@ import (
 
 	"github.com/spokegate/spokegate/openai"
 )
-
-// rawStream writes what engines may send, event by event, each with its blank line.
-func rawStream(rnd *rand.Rand, op openai.Op) (list []string) {
-	pick := func(of ...string) string { return of[rnd.Intn(len(of))] }
-	count := func() string { return pick("0", "1", "2", "3", "5", "17", "null", "-1", "9007199254740991") }
-	usage := func() string {
-		switch op {
-		case openai.Messages:
-			return fmt.Sprintf(`"usage":{"input_tokens":%s,"cache_read_input_tokens":%s,"output_tokens":%s}`, count(), pick("0", "3"), count())
-		case openai.Responses:
-			return fmt.Sprintf(`"usage":{"input_tokens":%s,"output_tokens":%s,"output_tokens_details":{"reasoning_tokens":%s}}`, count(), count(), count())
-		}
-		return fmt.Sprintf(`"usage":{"prompt_tokens":%s,"completion_tokens":%s,"prompt_tokens_details":{"cached_tokens":%s}}`, count(), count(), count())
-	}
-	content := func() string {
-		text := pick("a", "", "ü", `\n: spokegate-usage {}`, "[DONE]")
-		switch op {
-		case openai.Messages:
-			return `"type":"content_block_delta","delta":{"text":"` + text + `"}`
-		case openai.Responses:
-			return `"type":"response.output_text.delta","delta":"` + text + `"`
-		}
-		part := `"delta":{"content":"` + text + `"}`
-		if op == openai.Completions {
-			part = `"text":"` + text + `"`
-		}
-		return `"choices":[{"index":` + pick("0", "1", "2") + `,` + part + `}]`
-	}
-	last := func() string {
-		switch op {
-		case openai.Messages:
-			return pick(`"type":"message_stop"`, `"type":"message_delta",`+usage())
-		case openai.Responses:
-			return `"type":"` + pick("response.completed", "response.failed") + `","response":{` + usage() + `}`
-		}
-		return `"choices":[],` + usage()
-	}
-	end := pick("\n", "\n", "\r\n", "\r")
-	for range rnd.Intn(8) {
-		lines := []string{}
-		for range rnd.Intn(2) {
-			lines = append(lines, pick(": ping", "id: 1", `: spokegate-usage {"prompt_tokens":9,"completion_tokens":9}`, ":spokegate-usage {", "event: error", "x"))
-		}
-		if rnd.Intn(6) > 0 {
-			data := pick("{"+content()+"}", "{"+content()+"}", "{"+content()+","+usage()+"}", "{"+usage()+","+content()+"}", "{"+last()+"}", "[DONE]", `{"error":{"code":"x"}}`, "{")
-			if strings.HasPrefix(data, `{"choices":[],`) {
-				lines = nil // nobody calls that an error
-			}
-			lines = append(lines, pick("data: ", "data:")+data)
-		}
-		lines = append(lines, pick("", "", "", ": late")) // the blank line, or one before it
-		if lines[len(lines)-1] != "" {
-			lines = append(lines, "")
-		}
-		list = append(list, strings.Join(lines, end)+end)
-	}
-	return list
-}
 
 // segment is what a client gets of one event, and what the engine had used by then.
 type segment struct {
@@ -191,13 +132,8 @@ func marked(passed []byte, of []segment, done int) bool {
 // checkBetween holds what was metered of a part of an event against what was before it, and is with it.
 func checkBetween(t *testing.T, before, during, got openai.Report) {
 	t.Helper()
-	for name, n := range map[string][3]*int64{
-		"prompt":    {before.Usage.Prompt, during.Usage.Prompt, got.Usage.Prompt},
-		"reasoning": {before.Usage.Reasoning, during.Usage.Reasoning, got.Usage.Reasoning},
-	} {
-		if !same(n[0], n[2]) && !same(n[1], n[2]) {
-			t.Errorf("%s: %v, neither %v nor %v", name, show(n[2]), show(n[0]), show(n[1]))
-		}
+	if n := got.Usage.Prompt; !same(n, before.Usage.Prompt) && !same(n, during.Usage.Prompt) {
+		t.Errorf("prompt: %v, neither %v nor %v", show(n), show(before.Usage.Prompt), show(during.Usage.Prompt))
 	}
 	for name, flag := range map[string][3]bool{
 		"terminal": {before.Terminal, during.Terminal, got.Terminal},
@@ -323,6 +259,11 @@ func TestNotesOfBrokenStreams(t *testing.T) {
 		seen := read(string(left))
 		if diff := cmp.Diff(throughNote(openai.Chat, want), must(openai.ReadNote(openai.Chat, note))); diff != "" || !strings.Contains(seen[len(seen)-1][1], "it broke") {
 			t.Fatalf("seed %d: %q of %q: %s", seed, left, raw, diff)
+		}
+		behind := openai.NewMeter(openai.Chat, true)
+		_, _ = behind.Write(left)
+		if got := behind.Close(); !cmp.Equal(got.Usage, want.Usage) || got.Terminal != want.Terminal || !got.UpstreamCut {
+			t.Fatalf("seed %d: %q of %q: metered behind the shim %v, before it %v", seed, left, raw, got, want)
 		}
 	}
 }
