@@ -25,8 +25,8 @@ const (
 	pricedModel  = `{name: sim-small, endpoint: sim, price: {currency: USD, input: "1.25", cached: 0.125, output: 10}}`
 	dearerModel  = `{name: sim-small, endpoint: sim, price: {currency: EUR, input: 2, output: "20.000001"}}`
 	wrongKeys    = 2000
-	wrongAtOnce  = 100
-	refusalsSoon = 3 // records that the first refusals alike get in each second
+	wrongAtOnce  = 400 // more than the door holds back at a time, also where many are still on their way
+	refusalsSoon = 3   // records that the first refusals alike get in each second
 )
 
 func pricedPolicy() *policyText {
