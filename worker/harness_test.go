@@ -56,7 +56,7 @@ func childSim() {
 	}
 }
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // eventually waits for a fact.
 func eventually(t *testing.T, what string, fact func() bool) {
