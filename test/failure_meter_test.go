@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -171,9 +172,29 @@ func (g *meterGate) close() {
 	g.lis.Close()
 }
 
+// metered asks again and again for answers that no shim notes, so that the meter has something to read: whole ones of more than 256
+// KiB. All of them must come.
+func metered(t *testing.T, u *up) (stop func()) {
+	ctx, quit := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				r, err := sendHTTP1(context.Background(), u.listen, post(u.key("main"), "/v1/embeddings",
+					`{"model":"sim-small","input":["a","b","c","d"],"dimensions":8192}`))
+				if err != nil || r.status != 200 || len(r.body) < 256<<10 {
+					t.Errorf("a large answer: %d, %d bytes, %v", r.status, len(r.body), err)
+				}
+			}
+		})
+	}
+	return func() { quit(); all.Wait() }
+}
+
 // breaks lets the meter hang for longer than Envoy's keepalive takes to give it up, and then cuts it off three times. No
 // response minds; the flights end by the access log, and what was served is known from the shim.
 func (g *meterGate) breaks(t *testing.T, s *siege) {
+	defer metered(t, s.ups[0])()
 	g.hold()
 	time.Sleep(4 * time.Second) // the fault's length
 	g.open()
