@@ -34,11 +34,11 @@ func (e *events) write(out, p []byte) []byte {
 		if !ok {
 			break
 		}
-		blank := end == e.line && !e.cut
+		last, blank := e.line, end == e.line && !e.cut
 		e.note(buf, end)
 		e.line, e.seen, e.cut = next, next, false
 		if blank {
-			out = e.emit(out, buf[:next])
+			out = e.emit(out, buf[:next], last)
 			buf = buf[next:]
 		}
 	}
@@ -87,14 +87,26 @@ func (e *events) note(buf []byte, end int) {
 	e.data = append(e.data, span{start, end})
 }
 
-func (e *events) emit(out, event []byte) []byte {
-	if e.over || len(event) > maxEvent {
-		out = e.to.piece(out, event)
+// emit passes an event on whose blank line begins at last. Its note stands before that line, for many readers take each blank line
+// for the end of an event, and one more for an event without data.
+func (e *events) emit(out, event []byte, last int) []byte {
+	start, small := len(out), !e.over && len(event) <= maxEvent
+	if small {
+		e.to.read(event)
+		out = e.to.pass(out, event[:last], e.data)
 	} else {
-		out = e.to.event(out, event, e.data)
+		out = e.to.piece(out, event[:last])
+		e.to.read(event[last:])
+	}
+	gone := small && last > 0 && len(out) == start
+	if last > 0 || !small {
+		out = e.to.note(out)
+	}
+	if !gone {
+		out = append(out, event[last:]...)
 	}
 	e.line, e.seen, e.data, e.over = 0, 0, e.data[:0], false
-	return e.to.note(out)
+	return out
 }
 
 // close ends the stream where the engine ended it. whole is false when it broke off inside an event that says something;
@@ -112,11 +124,14 @@ func (e *events) close(out []byte) (_ []byte, whole bool) {
 	case len(e.data) > 0 && !blank && !wholeData(joined(e.held, e.data)):
 		e.to.read(e.held)
 		e.open = false
+	case blank:
+		out, whole = e.emit(out, e.held, end), true
 	default:
 		e.to.read(e.held)
 		e.to.meter.Close() // which counts also what has no end
-		if out, whole = e.to.pass(out, e.held, e.data), true; blank {
-			out = e.to.note(out)
+		out, whole = e.to.pass(out, e.held, e.data), true
+		if len(out) == 0 && len(e.held) > 0 { // all of it was taken out
+			out, e.open = e.to.note(out), false
 		}
 	}
 	e.held, e.to.end = nil, e.to.sent(out)

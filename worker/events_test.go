@@ -73,6 +73,14 @@ func TestStrip(t *testing.T) {
 	}
 }
 
+// An event without an end of which nothing is left is no broken stream: its note is the answer.
+func TestUsageAloneWithoutAnEnd(t *testing.T) {
+	out, whole := run(false, []byte("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3}}"), atOnce)
+	if want := "\n: spokegate-usage {\"prompt_tokens\":3}\n\n"; string(out) != want || !whole {
+		t.Errorf("%q, whole %v, expected %q", out, whole, want)
+	}
+}
+
 func TestBrokenOffInsideAnEvent(t *testing.T) {
 	for in, want := range map[string]struct {
 		out   string
