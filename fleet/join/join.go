@@ -54,9 +54,9 @@ type Server struct {
 	// Macs: each shim that takes contexts by MAC gets a secret. Only where nobody can listen in on its way, and where a request
 	// goes to no worker but those that its admission named.
 	Macs bool
-	Own     []string      // where the door itself listens: no worker is there, and a prompt must not go there
-	Beat    time.Duration // how often a shim reports; DefaultBeat when zero
-	Log     *slog.Logger  // slog.Default() when nil
+	Own  []string      // where the door itself listens: no worker is there, and a prompt must not go there
+	Beat time.Duration // how often a shim reports; DefaultBeat when zero
+	Log  *slog.Logger  // slog.Default() when nil
 
 	queue int // for tests; 0: queueMost
 
