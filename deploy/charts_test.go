@@ -39,9 +39,13 @@ func TestRendered(t *testing.T) {
 	}
 }
 
+// helm renders a chart of ours by its name, or any by its folder.
 func helm(t *testing.T, chart string, args ...string) (string, error) {
 	t.Helper()
-	all := append([]string{"template", "r", "helm/" + chart, "--namespace", "n", "--kube-version", "1.33.0"}, args...)
+	if !strings.Contains(chart, "/") {
+		chart = "helm/" + chart
+	}
+	all := append([]string{"template", "r", chart, "--namespace", "n", "--kube-version", "1.33.0"}, args...)
 	out, err := exec.Command("../.tools/bin/helm", all...).CombinedOutput()
 	return string(out), err
 }
@@ -75,7 +79,11 @@ func TestRefused(t *testing.T) {
 		{"spoke-minimal", "pickers[0].name=p,pickers[0].pool.create=false", "pickers[p].pool.selector: no network policy lets the picker reach pods"},
 		{"spoke-minimal", "workers[0].name=door", "workers[door].name: the doors' own objects have that name"},
 		{"spoke-minimal", "pickers[0].name=sim,pickers[0].pool.selector.a=b", "pickers: there are two of the name sim"},
-		{"spoke-minimal", "pickers[0].name=worker,pickers[0].pool.selector.a=b", "pickers[worker].name: objects of doors and workers have that name"},
+		{"spoke-minimal", "pickers[0].name=worker,pickers[0].pool.selector.a=b", "pickers[worker].name: objects of the chart have that name"},
+		{"spoke-minimal", "pickers[0].name=usage-reconcile,pickers[0].pool.selector.a=b", "pickers[usage-reconcile].name: objects of the chart have that name"},
+		{"spoke-minimal", "workers[0].bodyLimit=33554431", "workers[sim].bodyLimit: it would refuse what doors let through (doors.bodyLimit)"},
+		{"spoke-minimal", "workers[0].engine=null", "at '/workers/0/engine': got null, want object"},
+		{"spoke-pickers", "pickers[0].pool=null", "at '/pickers/0/pool': got null, want object"},
 		{"spoke-minimal", "workers[0].engine.servedName=x", "workers[sim].engine.servedName: sim serves under the name of its model"},
 		{"spoke-hub-mtls", "kafka.brokers=a:9093\\,b:9094", "kafka.ports: the network policy does not let b:9094 through"},
 		{"hub-postgres", "database.postgres.url=postgres://hub@db:6432/hub", "database.postgres.port: the url has 6432, and the network policy lets 5432 through"},
@@ -85,6 +93,13 @@ func TestRefused(t *testing.T) {
 		{"spoke-hub-mtls", "reconcile.schedule=daily", "at '/reconcile/schedule'"},
 		{"spoke-hub-mtls", "redis.secretName=", "redis.to without redis.secretName"},
 		{"spoke-hub-mtls", "doors.gpus=H100:16", "at '/doors/gpus'"},
+		{"spoke-hub-mtls", "doors.gpus=H100=8/9", "doors.gpus: H100=8/9: more are free than there are"},
+		{"spoke-hub-mtls", "doors.labels.a=b\\,c", "at '/doors/labels/a'"},
+		{"spoke-minimal", "doors.labels.a=b", "hub.maxAge, doors.gpus and doors.labels are between doors and a hub: give hub.address"},
+		{"spoke-hub-mtls", "redis.timeout=5s", "at '/redis/timeout'"},
+		{"spoke-hub-mtls", "hub.maxAge=30s", "at '/hub/maxAge'"},
+		{"spoke-hub-mtls", "doors.bodyLimit=1000", "at '/doors/bodyLimit'"},
+		{"hub-sqlite", "replicas=null", "replicas: SQLite is one hub's"},
 		{"hub-sqlite", "replicas=2", "replicas: SQLite is one hub's"},
 		{"hub-sqlite", "push.tls.issuerRef.name=", "push.tls: doors know the hub by certificates"},
 		{"hub-sqlite", "api.tls.issuerRef.name=", "api: admin tokens would cross the network unencrypted"},

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	hubdeploy "github.com/spokegate/spokegate/hub/deploy"
 )
@@ -38,7 +37,7 @@ func TestHubMakesTheSamePod(t *testing.T) {
 	for _, w := range []*workload{&hubs, &charts} {
 		common(w)
 	}
-	if d := cmp.Diff(charts.pod.Spec, hubs.pod.Spec, cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })); d != "" {
+	if d := cmp.Diff(charts.pod.Spec, hubs.pod.Spec, quantities); d != "" {
 		t.Errorf("the chart's (-) and the hub's (+) differ:\n%s", d)
 	}
 	for _, l := range []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "spokegate.io/spoke", "spokegate.io/endpoint"} {

@@ -10,10 +10,11 @@ import (
 	"testing"
 )
 
-// TestFlagsAreThere: each argument of ours is a flag of its role, by the tables that are themselves held against the flags.
-func TestFlagsAreThere(t *testing.T) {
+// toldFlags are the flags of each role, by the tables that are themselves held against the flags.
+func toldFlags(t *testing.T) map[string][]string {
+	t.Helper()
 	told := map[string][]string{}
-	for _, page := range []string{"operating", "epp", "hub", "usage"} {
+	for _, page := range []string{"operating", "epp", "hub", "usage", "ledger"} {
 		text, err := os.ReadFile("../docs/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)
@@ -34,20 +35,30 @@ func TestFlagsAreThere(t *testing.T) {
 		}
 	}
 	told["sim"] = []string{"listen", "model", "ranks", "kv-events", "kv-replay"}
+	return told
+}
+
+// TestFlagsAreThere: each argument of ours is a flag of its role.
+func TestFlagsAreThere(t *testing.T) {
+	told := toldFlags(t)
 	for _, o := range shapes(t) {
 		for _, w := range o.workloads {
 			for _, c := range w.containers() {
-				if len(c.Command) > 0 { // an engine's own
-					continue
-				}
-				role := strings.Split(strings.Join(c.Args, " "), " -")[0]
-				for _, a := range c.Args {
-					name, _, _ := strings.Cut(a, "=")
-					if strings.HasPrefix(a, "-") && !slices.Contains(told[role], strings.TrimPrefix(name, "-")) {
-						t.Errorf("%s %s: %s has no flag %s", o.shape, w.name, role, name)
-					}
+				if len(c.Command) == 0 { // else an engine's own
+					flagsAreThere(t, o.shape+" "+w.name, told, c.Args)
 				}
 			}
+		}
+	}
+}
+
+func flagsAreThere(t *testing.T, whose string, told map[string][]string, args []string) {
+	t.Helper()
+	role := strings.Split(strings.Join(args, " "), " -")[0]
+	for _, a := range args {
+		name, _, _ := strings.Cut(a, "=")
+		if strings.HasPrefix(a, "-") && !slices.Contains(told[role], strings.TrimPrefix(name, "-")) {
+			t.Errorf("%s: %s has no flag %s", whose, role, name)
 		}
 	}
 }

@@ -74,6 +74,9 @@ func TestNullIsRefusedOrEmpty(t *testing.T) {
 		var nothing [][]string
 		needed := map[int][][]string{} // by depth, for what is in an object that is null is not told of
 		asked(nil, values, func(path []string, def any) {
+			if path[len(path)-1] == "replicas" {
+				return // TestReplicasAreLeftToAutoscalers
+			}
 			if empty(def) {
 				nothing = append(nothing, path)
 			} else {
@@ -138,6 +141,35 @@ func TestWrongTypesAreRefused(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestReplicasAreLeftToAutoscalers where they are null: of one kind of pod, or of all that do not say it for themselves.
+func TestReplicasAreLeftToAutoscalers(t *testing.T) {
+	for _, c := range []struct {
+		chart, file, set string
+		want             []string
+	}{
+		{"spoke", "testdata/spoke-1.yaml", "doors.replicas=null", []string{"6", "9"}},
+		{"spoke", "testdata/spoke-1.yaml", "workers[0].replicas=null", []string{"6", "7"}},
+		{"spoke", "testdata/spoke-1.yaml", "pickers[0].replicas=null", []string{"7", "9"}},
+		{"spoke", "testdata/spoke-1.yaml", "workerDefaults.replicas=null,pickerDefaults.replicas=null", []string{"6", "7", "9"}},
+		{"spoke", "testdata/spoke-2.yaml", "workerDefaults.replicas=null,workers[1].replicas=0", []string{"0", "2"}},
+		{"spoke", "testdata/spoke-3.yaml", "workerDefaults.replicas=null,pickerDefaults.replicas=null", nil},
+		{"hub", "testdata/hub-1.yaml", "replicas=null", nil},
+	} {
+		out, err := helm(t, "spokegate-"+c.chart, "--values", c.file, "--set", c.set)
+		if err != nil {
+			t.Errorf("%s with %s: %s", c.file, c.set, out)
+		}
+		var got []string
+		for _, m := range regexp.MustCompile(`(?m)^  replicas:(.*)$`).FindAllStringSubmatch(out, -1) {
+			got = append(got, strings.TrimSpace(m[1]))
+		}
+		if slices.Sort(got); !slices.Equal(got, c.want) {
+			t.Errorf("%s with %s has replicas %q, want %q", c.file, c.set, got, c.want)
+		}
+		read(t, c.chart+"-", []byte(out))
 	}
 }
 

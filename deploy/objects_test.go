@@ -41,6 +41,7 @@ type workload struct {
 	name     string
 	selector *metav1.LabelSelector
 	pod      corev1.PodTemplateSpec
+	claims   []corev1.PersistentVolumeClaim // of a StatefulSet
 }
 
 func (w workload) component() string { return w.pod.Labels["app.kubernetes.io/component"] }
@@ -121,15 +122,15 @@ func (o *objects) add(t *testing.T, doc []byte) {
 	case "Deployment":
 		var d appsv1.Deployment
 		strict(&d)
-		o.workloads = append(o.workloads, workload{head.Kind, d.Name, d.Spec.Selector, d.Spec.Template})
+		o.workloads = append(o.workloads, workload{head.Kind, d.Name, d.Spec.Selector, d.Spec.Template, nil})
 	case "StatefulSet":
 		var s appsv1.StatefulSet
 		strict(&s)
-		o.workloads = append(o.workloads, workload{head.Kind, s.Name, s.Spec.Selector, s.Spec.Template})
+		o.workloads = append(o.workloads, workload{head.Kind, s.Name, s.Spec.Selector, s.Spec.Template, s.Spec.VolumeClaimTemplates})
 	case "CronJob":
 		var c batchv1.CronJob
 		strict(&c)
-		o.workloads = append(o.workloads, workload{head.Kind, c.Name, nil, c.Spec.JobTemplate.Spec.Template})
+		o.workloads = append(o.workloads, workload{head.Kind, c.Name, nil, c.Spec.JobTemplate.Spec.Template, nil})
 	case "Service":
 		o.services = append(o.services, corev1.Service{})
 		strict(&o.services[len(o.services)-1])

@@ -19,28 +19,33 @@ import (
 func TestPodsHaveNoPrivileges(t *testing.T) {
 	for _, o := range shapes(t) {
 		for _, w := range o.workloads {
-			s := w.pod.Spec
-			if c := s.SecurityContext; c == nil || !is(c.RunAsNonRoot) || c.RunAsUser == nil || *c.RunAsUser != 65532 || c.SeccompProfile == nil || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-				t.Errorf("%s %s: the pod's security context is %+v", o.shape, w.name, c)
-			}
-			if picker := w.component() == "picker"; s.AutomountServiceAccountToken == nil || *s.AutomountServiceAccountToken != picker {
-				t.Errorf("%s %s: a service account's token is mounted: %v, want %v", o.shape, w.name, s.AutomountServiceAccountToken, picker)
-			}
-			if s.HostNetwork || s.HostPID || s.HostIPC || s.ServiceAccountName == "" {
-				t.Errorf("%s %s: a part of the node, or no account of its own", o.shape, w.name)
-			}
-			for _, v := range s.Volumes {
-				if v.HostPath != nil {
-					t.Errorf("%s %s: the volume %s is the node's", o.shape, w.name, v.Name)
-				}
-				if v.EmptyDir != nil && v.EmptyDir.SizeLimit == nil {
-					t.Errorf("%s %s: the volume %s has no bound", o.shape, w.name, v.Name)
-				}
-			}
-			for _, c := range w.containers() {
-				unprivileged(t, o.shape+" "+w.name+" "+c.Name, c)
-			}
+			noPrivileges(t, o.shape+" "+w.name, w)
 		}
+	}
+}
+
+func noPrivileges(t *testing.T, whose string, w workload) {
+	t.Helper()
+	s := w.pod.Spec
+	if c := s.SecurityContext; c == nil || !is(c.RunAsNonRoot) || c.RunAsUser == nil || *c.RunAsUser != 65532 || c.SeccompProfile == nil || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("%s: the pod's security context is %+v", whose, c)
+	}
+	if picker := w.component() == "picker"; s.AutomountServiceAccountToken == nil || *s.AutomountServiceAccountToken != picker {
+		t.Errorf("%s: a service account's token is mounted: %v, want %v", whose, s.AutomountServiceAccountToken, picker)
+	}
+	if s.HostNetwork || s.HostPID || s.HostIPC || s.ServiceAccountName == "" {
+		t.Errorf("%s: a part of the node, or no account of its own", whose)
+	}
+	for _, v := range s.Volumes {
+		if v.HostPath != nil {
+			t.Errorf("%s: the volume %s is the node's", whose, v.Name)
+		}
+		if v.EmptyDir != nil && v.EmptyDir.SizeLimit == nil {
+			t.Errorf("%s: the volume %s has no bound", whose, v.Name)
+		}
+	}
+	for _, c := range w.containers() {
+		unprivileged(t, whose+" "+c.Name, c)
 	}
 }
 

@@ -141,12 +141,7 @@ func TestAShimThatServesAnybody(t *testing.T) {
 }
 
 func TestWhatDoesNotAnswer(t *testing.T) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := lis.Addr().String()
-	lis.Close()
+	const gone = "127.0.0.1:1"
 	r := examine(t, Target{Ops: []string{gone, serve(t, pages{"/readyz": "FAIL no policy\n"})}})
 	wantIDs(t, r, "ops-unreachable", "ops-strange", "not-ready")
 	wantIDs(t, examine(t, Target{Dirs: []string{t.TempDir()}, Key: "k"}), "nothing-found", "request-no-door")
@@ -178,8 +173,13 @@ func TestASlowCheckIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lis.Close()
-	r := Examine(t.Context(), Target{Engines: []string{"http://" + lis.Addr().String()}, Ops: []string{serve(t, aDoor(nil))}, Patience: 300 * time.Millisecond})
-	if !r.Has("check-cut") || find(r, "policy-refused") != nil || len(r.Findings) < 10 {
-		t.Errorf("%+v", r)
+	for patience := 300 * time.Millisecond; ; patience *= 4 { // a slow machine needs more for the other checks
+		r := Examine(t.Context(), Target{Engines: []string{"http://" + lis.Addr().String()}, Ops: []string{serve(t, aDoor(nil))}, Patience: patience})
+		if r.Has("check-cut") && find(r, "policy-refused") == nil && len(r.Findings) >= 10 {
+			return
+		}
+		if patience > time.Minute {
+			t.Fatalf("%+v", r)
+		}
 	}
 }

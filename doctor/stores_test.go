@@ -26,7 +26,7 @@ func startRedis(t *testing.T, settings ...string) (url string) {
 	})
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
 	defer client.Close()
-	for deadline := time.Now().Add(time.Minute); client.Ping(context.Background()).Err() != nil; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); client.Ping(context.Background()).Err() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("Redis does not answer")
 		}

@@ -102,7 +102,7 @@ func (f *following) tell(shim int, all ...*workerv1.FollowResponse) {
 	for _, m := range all {
 		select {
 		case f.shims[shim].said <- m:
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			f.Fatal("nobody follows")
 		}
 	}
@@ -112,7 +112,7 @@ func (f *following) asked(shim int) {
 	f.Helper()
 	select {
 	case <-f.shims[shim].came:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		f.Fatal("nobody asks for all of it")
 	}
 }
@@ -121,7 +121,7 @@ func (f *following) asked(shim int) {
 func (f *following) until(want string) {
 	f.Helper()
 	var got string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var all []string
 		for _, i := range f.Indexes() {
 			all = append(all, i.Addr+" "+i.String())
@@ -138,7 +138,7 @@ func (f *following) held(blocks int, addr string) {
 	f.Helper()
 	req, body := chat(f.T, "hello")
 	var c router.Choice
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var err error
 		if c, err = f.Pick(f.T.Context(), time.Now(), "large", router.Ask{}, req, body); err != nil {
 			f.Fatal(err)
@@ -154,7 +154,7 @@ func (f *following) held(blocks int, addr string) {
 // announced waits until the only worker's snapshot is taken in, with so many blocks.
 func (f *following) announced(blocks int) {
 	f.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if _, held := f.router("large").Size(); held == blocks && len(f.checks.list()) == 1 {
 			return
 		}

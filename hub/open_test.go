@@ -103,7 +103,7 @@ func TestBehind(t *testing.T) {
 		if _, err := db.Exec(step.sql); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(time.Minute); (h.Behind() != nil) != step.behind; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(3 * time.Minute); (h.Behind() != nil) != step.behind; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("behind: %v, want that it is %v; at %d", h.Behind(), step.behind, h.Head().Number)
 			}

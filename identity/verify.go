@@ -141,6 +141,13 @@ func decode(b []byte, s string) ([]byte, bool) {
 	return b, err == nil
 }
 
+// KeyOf is the id of the key that a context says it is signed with; empty: it says none.
+func KeyOf(token string) string {
+	head, _, _ := strings.Cut(token, ".")
+	id, _ := keyID(head)
+	return id
+}
+
 // keyID reads the header: EdDSA, a key, and nothing that would change what the signature means.
 func keyID(head string) (id string, ok bool) {
 	text, ok := decode(nil, head)

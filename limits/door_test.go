@@ -40,22 +40,29 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// timeout of a door's questions in these tests; longer than the real one, as the machine is busy with other tests.
-const timeout = time.Second
+// timeout of a door's questions in tests that stop Redis, which wait for it; longer than the real one, as the machine is busy
+// with other tests. They run side by side.
+const timeout = 3 * time.Second
 
 // beat is how long a door's announcement holds in these tests. It announces itself, and reads totals, three times in it.
 const beat = 6 * time.Second
 
+// newDoor makes a door that waits for Redis as long as it takes, where it is there at all.
 func newDoor(t *testing.T, url, name string) *door {
+	t.Helper()
+	return doorWith(t, url, name, patient)
+}
+
+func doorWith(t *testing.T, url, name string, timeout time.Duration) *door {
 	t.Helper()
 	d := &door{metrics: prometheus.NewRegistry(), log: &safeBuffer{}}
 	log := slog.New(slog.NewTextHandler(d.log, nil))
 	var err error
-	d.redis, err = limits.NewRedis(limits.RedisConfig{URL: url, Spoke: "s", Door: name, Timeout: timeout, DoorTTL: beat, Registerer: d.metrics, Log: log})
+	d.redis, err = limits.NewRedis(limits.RedisConfig{URL: url, Spoke: "s", Door: name, Timeout: timeout, DoorTTL: beat, LeaseTTL: unending, Registerer: d.metrics, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Fallback, err = limits.NewFallback(d.redis, limits.NewMemory(limits.MemoryConfig{}),
+	d.Fallback, err = limits.NewFallback(d.redis, limits.NewMemory(limits.MemoryConfig{LeaseTTL: unending}),
 		limits.FallbackConfig{Probe: 10 * time.Millisecond, Registerer: d.metrics, Log: log})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +90,12 @@ func (d *door) gauge(t testing.TB, name string) (sum float64) {
 // pair starts two doors that know of each other.
 func pair(t *testing.T, url string) (a, b *door) {
 	t.Helper()
-	a, b = newDoor(t, url, "a"), newDoor(t, url, "b")
+	return pairWith(t, url, patient)
+}
+
+func pairWith(t *testing.T, url string, timeout time.Duration) (a, b *door) {
+	t.Helper()
+	a, b = doorWith(t, url, "a", timeout), doorWith(t, url, "b", timeout)
 	eventually(t, "both doors are seen", func() bool {
 		_ = a.redis.Announce(t.Context(), time.Now())
 		_ = b.redis.Announce(t.Context(), time.Now())

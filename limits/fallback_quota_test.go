@@ -155,8 +155,9 @@ func TestFallbackForgetsReservations(t *testing.T) {
 }
 
 func TestFallbackSettlesWhereItCounted(t *testing.T) {
+	t.Parallel()
 	server := limitstest.StartRedis(t)
-	a, _ := pair(t, server.URL())
+	a, _ := pairWith(t, server.URL(), timeout)
 	l, now := month("team", 1000, 100_000), time.Now()
 	before, after := a.spend(t, now, "before", 5000, true, l), a.spend(t, now, "after", 5000, true, l)
 	server.Freeze()
@@ -214,8 +215,9 @@ func TestFallbackRebuilds(t *testing.T) {
 
 // Totals that are told while Redis is away reach it when it is back, also where its memory is the same.
 func TestFallbackBringsTotalsLater(t *testing.T) {
+	t.Parallel()
 	server := limitstest.StartRedis(t)
-	a, _ := pair(t, server.URL())
+	a, _ := pairWith(t, server.URL(), timeout)
 	l, now := month("team", 100, 1e6), time.Now()
 	first := time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
 	a.spend(t, now, "one", 10, true, l)

@@ -109,8 +109,9 @@ func TestFallbackKnowsWhatItAdmittedBefore(t *testing.T) {
 }
 
 func TestFallbackReturnsWithoutCountingTwice(t *testing.T) {
+	t.Parallel()
 	server := limitstest.StartRedis(t)
-	a, _ := pair(t, server.URL())
+	a, _ := pairWith(t, server.URL(), timeout)
 	p := places("key", 4)
 	shared := mustAsk(t, a, "shared", true, p)
 	server.Freeze()
@@ -145,8 +146,9 @@ func TestFallbackReturnsWithoutCountingTwice(t *testing.T) {
 	}
 }
 
-// One request waits for a Redis that hangs, for the timeout; the others do not.
+// One request waits for a Redis that hangs, for the timeout; the others do not ask it.
 func TestFallbackDoesNotWait(t *testing.T) {
+	t.Parallel()
 	server := limitstest.StartRedis(t)
 	proxy := limitstest.SlowRedis(t, server)
 	for name, fault := range map[string]struct{ hang, heal func() }{
@@ -155,18 +157,14 @@ func TestFallbackDoesNotWait(t *testing.T) {
 		"killed": {server.Kill, server.Restart},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDoor(t, proxy.URL(), name)
+			d := doorWith(t, proxy.URL(), name, timeout)
 			mustAsk(t, d, name+"first", true)
 			fault.hang()
-			begin, longest := time.Now(), time.Duration(0)
 			for i := range 500 {
-				each := time.Now()
 				mustAsk(t, d, fmt.Sprint(name, i), true, rate("wide", 1e6, 1e6))
-				longest = max(longest, time.Since(each))
 			}
-			// Each limit twice what it should be: the machine is busy.
-			if all := time.Since(begin); longest > 2*timeout || all > 4*timeout {
-				t.Errorf("the longest wait was %s, all 500 together %s", longest, all)
+			if n := d.redis.Errors("acquire"); n > 1 {
+				t.Errorf("%v of 500 asked Redis in vain", n)
 			}
 			if !d.Away() {
 				t.Error(d.Status())
@@ -244,8 +242,9 @@ func TestFallbackDoorsLeave(t *testing.T) {
 
 // Many requests live on while Redis comes and goes. Nothing may stay held.
 func TestFallbackUnderTraffic(t *testing.T) {
+	t.Parallel()
 	server := limitstest.StartRedis(t)
-	a, b := pair(t, server.URL())
+	a, b := pairWith(t, server.URL(), timeout)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for g := range 8 {

@@ -33,7 +33,7 @@ func TestRedisCluster(t *testing.T) {
 		}
 	})
 	t.Run("without a node", func(t *testing.T) {
-		d := newDoor(t, cluster.URL(), "a")
+		d := doorWith(t, cluster.URL(), "a", timeout)
 		mustAsk(t, d, "before", true, places("key", 1))
 		owner := cluster.Owner(t, "{spokegate:s}:counter:key")
 		owner.Freeze()

@@ -17,10 +17,10 @@ func TestRedisDidItAllTheSame(t *testing.T) {
 	server := limitstest.StartRedis(t)
 	cfg := limits.RedisConfig{URL: server.URL(), Spoke: "shared", Timeout: patient}
 	r := newRedis(t, cfg)
-	cfg.Timeout = 200 * time.Millisecond
+	cfg.Timeout = time.Second
 	hasty := newRedis(t, cfg)
 	p, q := places("key", 1), rate("team", 0.001, 5)
-	quota := policy.Limit{ID: "quota", RequestsPerDay: 1, TokensPerDay: 10}
+	quota := policy.Limit{ID: "quota", RequestsPerMonth: 1, TokensPerMonth: 10}
 	eventually(t, "a connection is there, so what is asked is sent", func() bool {
 		_, err := try(t, hasty, "warm")
 		return err == nil

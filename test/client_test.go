@@ -40,7 +40,11 @@ func (r reply) String() string {
 	return fmt.Sprintf("%d %v %q", r.status, r.header, r.body[:min(len(r.body), 600)])
 }
 
-const callPatience = 30 * time.Second
+// callPatience is for one call, and streamPatience for one that a test reads as it goes on: on a machine that does much else.
+const (
+	callPatience   = 2 * time.Minute
+	streamPatience = 10 * time.Minute
+)
 
 // protocol sends a call to an address. An error means that no whole response came.
 type protocol struct {
@@ -193,6 +197,9 @@ func (u *up) openStream(ctx context.Context, c call) (*stream, error) {
 	conn, err := dial(ctx, u.listen)
 	if err != nil {
 		return nil, err
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		_ = conn.SetDeadline(time.Now().Add(streamPatience))
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	if _, err := conn.Write(c.http1(u.listen)); err != nil {

@@ -196,16 +196,19 @@ func curlReused(t *testing.T, s clientSite, args []string) {
 func TestClientCurlLeaves(t *testing.T) {
 	t.Parallel()
 	s := plainSite(t)
-	ctx, cancel := context.WithTimeout(t.Context(), callPatience)
-	defer cancel()
-	id := fmt.Sprintf("curl-leaves-%d", time.Now().UnixNano())
-	cmd := exec.CommandContext(ctx, "curl", append(s.asks("main", longBody("curl")), "-q", "-sSN", "--max-time", "2", "-H", "X-Request-Id: "+id, s.url+"/v1/chat/completions")...)
-	out, err := cmd.Output()
-	if cmd.ProcessState.ExitCode() != 28 || !bytes.Contains(out, []byte("data:")) {
-		t.Fatalf("want curl's exit code of a timeout after some events, got %v with %d bytes", err, len(out))
+	var id string
+	began := false
+	for limit := 2; !began; limit *= 5 { // a slow machine may need more before the first event
+		id = fmt.Sprintf("curl-leaves-%d", time.Now().UnixNano())
+		cmd := exec.CommandContext(t.Context(), "curl", append(s.asks("main", longBody("curl")), "-q", "-sSN", "--max-time", fmt.Sprint(limit), "-H", "X-Request-Id: "+id, s.url+"/v1/chat/completions")...)
+		out, err := cmd.Output()
+		began = bytes.Contains(out, []byte("data:"))
+		if cmd.ProcessState.ExitCode() != 28 || !began && limit > 100 {
+			t.Fatalf("want curl's exit code of a timeout after some events, got %v with %d bytes", err, len(out))
+		}
 	}
 	rec := s.ledger.usage(t, s.ledger.admissionOf(t, id))
-	if n := rec.GetCompletionTokens(); rec.GetOutcome() != usage.OutcomeClientCut || n < 1 || n > 2900 {
+	if n := rec.GetCompletionTokens(); rec.GetOutcome() != usage.OutcomeClientCut || n < 1 || n >= longTokens {
 		t.Errorf("the usage record is %s", usage.AppendJSON(nil, rec))
 	}
 }

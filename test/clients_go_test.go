@@ -175,7 +175,7 @@ func goBase64(t *testing.T, s clientSite) {
 
 // goRateLimit meets the limit; the client waits as long as it is told, to the millisecond, and then passes by itself.
 func goRateLimit(t *testing.T, s clientSite) {
-	for range 6 { // a slow machine lets the rate recover between two requests
+	for range 30 { // a slow machine lets the rate recover between two requests
 		var h heardBy
 		client := s.goClient(t, "rated-go", &h, option.WithMaxRetries(1))
 		sent := time.Now()
@@ -187,7 +187,7 @@ func goRateLimit(t *testing.T, s clientSite) {
 			continue
 		}
 		ms, err := strconv.Atoi(h.answers[0].Header.Get("Retry-After-Ms"))
-		if wait := time.Since(sent); err != nil || ms < 1 || ms > 2000 || wait < time.Duration(ms)*time.Millisecond || h.answers[0].StatusCode != http.StatusTooManyRequests {
+		if wait := time.Since(sent); err != nil || ms < 1 || ms > 10_000 || wait < time.Duration(ms)*time.Millisecond || h.answers[0].StatusCode != http.StatusTooManyRequests {
 			t.Errorf("%v: retry-after-ms is %d, it waited %v", h.statuses(), ms, wait)
 		}
 		s.ledger.refused(h.answers[0].Header.Get("X-Request-Id"))

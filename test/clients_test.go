@@ -67,7 +67,7 @@ func tlsSite(t *testing.T) clientSite {
 func clientsPolicy() *policyText {
 	keys := map[string]string{"main": "team: t1", "small-only": "team: t1, models: [sim-small]"}
 	for _, client := range []string{"openai", "anthropic", "langchain", "go"} {
-		keys["rated-"+client] = "team: t1, limits: [{requests_per_second: 0.5, burst: 1}]"
+		keys["rated-"+client] = "team: t1, limits: [{requests_per_second: 0.1, burst: 1}]"
 		keys["tokens-"+client] = fmt.Sprintf("team: t1, limits: [{tokens_per_minute: %d}]", clientTokens)
 		keys["quota-"+client] = "team: t1, limits: [{requests_per_day: 1}]"
 	}
@@ -101,6 +101,7 @@ type clientSaid struct {
 // engine before which u stands.
 func runClient(t *testing.T, script string, s clientSite, client string, engine *up) {
 	t.Helper()
+	awayFromMidnight()
 	s.cases += script + "/"
 	scriptEngine(engine.engine, s.cases)
 	for _, line := range s.runScript(t, script, client, engine) {
@@ -123,7 +124,7 @@ func (s clientSite) runScript(t *testing.T, script, client string, engine *up) [
 	if _, err := os.Stat(python); err != nil {
 		t.Fatal("the Python clients are missing: run `make e2e`, which installs test/clients/requirements.txt into .tools/venv")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, filepath.Join("clients", script+".py"))
 	cmd.Env = append(os.Environ(), "SPOKEGATE_URL="+s.url, "SPOKEGATE_KEY="+s.key("main"), "SPOKEGATE_KEY_SMALL="+s.key("small-only"),

@@ -82,7 +82,7 @@ func startEPP(t *testing.T) *eppLab {
 	l.write("token", strings.Repeat("join", 10))
 	listen, ops, fleet := freeAddr(), freeAddr(), freeAddr()
 	l.up = l.process("picker", lab.binary, "epp", "-endpoint", "pool", "-workers", "workers.yaml", "-listen", listen, "-health-listen", l.health,
-		"-ops", ops, "-fleet-listen", fleet, "-join-token-file", "token", "-drain-delay", "300ms", "-drain", "20s")
+		"-ops", ops, "-fleet-listen", fleet, "-join-token-file", "token", "-drain-delay", "300ms", "-drain", "2m")
 	l.up.ops, l.up.listen = ops, l.envoyAt
 	l.healthIs(healthv1.HealthCheckResponse_NOT_SERVING)
 	l.list(0, 1)
@@ -156,7 +156,7 @@ func (l *eppLab) healthIs(want healthv1.HealthCheckResponse_ServingStatus) {
 		"liveness": healthv1.HealthCheckResponse_SERVING, "readiness": want, "": want, "envoy.service.ext_proc.v3.ExternalProcessor": want,
 	} {
 		eventually(t, factPatience, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			got, err := client.Check(ctx, &healthv1.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
 			if err == nil && got.Status != want {

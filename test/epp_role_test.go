@@ -93,20 +93,11 @@ func (l *eppLab) emptied() {
 // drained: what runs at its end is served to the end, and new requests are turned away.
 func (l *eppLab) drained() {
 	t := l.t
-	s, err := l.openStream(t.Context(), post("none", "/v1/chat/completions", talk("boats", true, 800)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.cut()
-	if s.resp.StatusCode != http.StatusOK {
-		t.Fatalf("%v", s.resp)
-	}
-	if err := s.until("data:", 3); err != nil {
-		t.Fatal(err)
-	}
-	if n := l.load("requests"); n != 1 {
-		t.Errorf("%v requests are booked while one runs", n)
-	}
+	long := l.begins(longTokens)
+	l.books(1)
+	long.cut()
+	l.books(0)
+	s := l.begins(800)
 	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +115,34 @@ func (l *eppLab) drained() {
 	if r := l.do(t, post("none", "/v1/chat/completions", talk("boats", false, 2))); r.status != http.StatusServiceUnavailable {
 		t.Errorf("without a picker: %v", r)
 	}
+}
+
+// begins opens a stream of so many tokens, and reads some.
+func (l *eppLab) begins(tokens int) *stream {
+	l.t.Helper()
+	s, err := l.openStream(l.t.Context(), post("none", "/v1/chat/completions", talk("boats", true, tokens)))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(s.cut)
+	if s.resp.StatusCode != http.StatusOK {
+		l.t.Fatalf("%v", s.resp)
+	}
+	if err := s.until("data:", 3); err != nil {
+		l.t.Fatal(err)
+	}
+	return s
+}
+
+// books waits until so many requests are booked.
+func (l *eppLab) books(want float64) {
+	l.t.Helper()
+	eventually(l.t, factPatience, func() error {
+		if n := l.load("requests"); n != want {
+			return fmt.Errorf("%v requests are booked, want %v", n, want)
+		}
+		return nil
+	})
 }
 
 // load sums one kind of what is booked over the workers.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 )
@@ -87,7 +86,7 @@ func (c *conversation) turn() *usagev1.Record {
 	rec := c.up.ledger.usage(c.t, c.up.ok(c.t, post(c.up.key("main"), "/v1/chat/completions", string(body))).admission())
 	c.say("assistant", strings.Repeat("As it was written before. ", 20))
 	cached := rec.GetCachedTokens()
-	eventually(c.t, 30*time.Second, func() error {
+	eventually(c.t, factPatience, func() error {
 		if n := c.stage("reported") - reported; n != float64(cached) {
 			return fmt.Errorf("%v tokens are counted as reported, of %d", n, cached)
 		}

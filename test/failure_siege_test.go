@@ -31,8 +31,8 @@ type fault struct {
 	losesUsage, losesServed bool
 }
 
-// besiege starts an installation for some rows. early runs once its process is started, before it is ready; env is added to
-// its environment.
+// besiege starts an installation for some rows. early runs once its process is started, before its Envoy is: it makes the gate
+// that Envoy waits for. env is added to its environment.
 func besiege(t *testing.T, name string, change func(*upOptions), early func(*up) error, env ...string) *siege {
 	t.Helper()
 	lab.needEnvoy(t)
@@ -45,6 +45,11 @@ func besiege(t *testing.T, name string, change func(*upOptions), early func(*up)
 		t.Fatal(err)
 	}
 	u.cmd.Env = append(u.cmd.Env, env...)
+	if early != nil {
+		if err := afterTheGate(u); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := start(u, early); err != nil {
 		t.Fatalf("%v\n%s%v", err, u.report(), u.kill())
 	}

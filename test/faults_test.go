@@ -28,7 +28,7 @@ func startTraffic(u *up) *traffic {
 		clients.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				body := fmt.Sprintf(`{"model":"sim-small","max_tokens":25,"stream":true,"messages":[{"role":"user","content":"client %d request %d"}]}`, i, n)
-				call, done := context.WithTimeout(ctx, 10*time.Second)
+				call, done := context.WithTimeout(ctx, time.Minute)
 				r, err := sendHTTP1(call, u.listen, post(u.key("main"), "/v1/chat/completions", body))
 				done()
 				tr.sent.Add(1)
@@ -104,7 +104,7 @@ func recovers(t *testing.T, u *up, role string, victim process) {
 	})
 	good := 0
 	eventually(t, factPatience, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		r, err := sendHTTP1(ctx, u.listen, post(u.key("main"), "/v1/chat/completions", oneToken))
 		if err != nil || r.status != http.StatusOK {
@@ -136,7 +136,7 @@ func TestWorkerDiesMidStream(t *testing.T) {
 		t.Error("the stream came to an orderly end")
 	}
 	rec := u.ledger.usage(t, s.admission())
-	if rec.GetOutcome() != usage.OutcomeUpstreamCut || rec.GetCompletionTokens() < 1 || rec.GetCompletionTokens() >= 3000 {
+	if rec.GetOutcome() != usage.OutcomeUpstreamCut || rec.GetCompletionTokens() < 1 || rec.GetCompletionTokens() >= longTokens {
 		t.Errorf("the usage record is %s", usage.AppendJSON(nil, rec))
 	}
 	u.idle(t, factPatience)

@@ -47,7 +47,7 @@ func startHub(t *testing.T, more ...string) *hubProcess {
 			t.Fatalf("the hub ended: %v\n%s", h.err, h.out.String())
 		default:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+h.ops+"/readyz", nil)
 		if err != nil {

@@ -121,7 +121,8 @@ func TestSlowReader(t *testing.T) {
 // TestDrain ends everything while a stream runs: the stream comes to its own end first.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	u := prepared(t, "drain", func(o *upOptions) { o.rates = ratesFile(t) })
+	patient := []string{"-drain", "1m"} // a slow machine may need it all for the stream of a second
+	u := prepared(t, "drain", func(o *upOptions) { o.rates, o.more = ratesFile(t), patient })
 	if err := u.begin(); err != nil {
 		t.Fatal(err)
 	}

@@ -59,8 +59,8 @@ type up struct {
 const openSentence = "The door is open"
 
 const (
-	startPatience = 45 * time.Second
-	stopPatience  = 25 * time.Second
+	startPatience = 3 * time.Minute
+	stopPatience  = 2 * time.Minute
 )
 
 // newUp makes the folder and the command line; nothing runs yet.
@@ -165,10 +165,8 @@ func ownUp(t testing.TB, name string, o upOptions) *up {
 }
 
 // awaitReady waits for the two facts that say so: the printed sentence and the ops page.
-func (u *up) awaitReady() error { return u.readyWithin(startPatience) }
-
-func (u *up) readyWithin(patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (u *up) awaitReady() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
 	for !strings.Contains(u.out.String(), openSentence) {
 		select {
@@ -197,7 +195,7 @@ func (u *up) stop() error {
 	}
 	family := descendants(u.cmd.Process.Pid)
 	errs := []error{u.end()}
-	errs = append(errs, u.leftBehind(family, 0), u.scanLogs(), u.scanSecrets(), u.ledger.close(!u.losing))
+	errs = append(errs, u.leftBehind(family, factPatience), u.scanLogs(), u.scanSecrets(), u.ledger.close(!u.losing))
 	err := errors.Join(errs...)
 	if err != nil {
 		err = fmt.Errorf("%s: %w\n%s", u.name, err, u.report())

@@ -80,7 +80,7 @@ func (l *ledger) get(admission string) entry {
 }
 
 // journalPatience is how long a record may take after the end: the flight's grace for facts that do not come, and the disk.
-const journalPatience = 30 * time.Second
+const journalPatience = 2 * time.Minute
 
 // usage waits for the usage record of an admission.
 func (l *ledger) usage(t testing.TB, admission string) *usagev1.Record {

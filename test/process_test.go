@@ -157,7 +157,7 @@ func (p process) memory(t testing.TB) int64 {
 }
 
 // factPatience is for what takes a moment, on a machine that does much else.
-const factPatience = time.Minute
+const factPatience = 3 * time.Minute
 
 // eventually waits for a fact, and fails with the last reason why it is not so.
 func eventually(t testing.TB, patience time.Duration, fact func() error) {

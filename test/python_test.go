@@ -81,7 +81,7 @@ func TestPythonSDK(t *testing.T) {
 		if rec := u.ledger.usage(t, got.Stream.RequestID); rec.GetOutcome() != usage.OutcomeComplete || rec.GetCompletionTokens() != 16 {
 			t.Errorf("a stream closed at [DONE] is journaled as %s", usage.AppendJSON(nil, rec))
 		}
-		if rec := u.ledger.usage(t, got.Left.RequestID); rec.GetOutcome() != usage.OutcomeClientCut || rec.GetCompletionTokens() < 3 || rec.GetCompletionTokens() > 2900 {
+		if rec := u.ledger.usage(t, got.Left.RequestID); rec.GetOutcome() != usage.OutcomeClientCut || rec.GetCompletionTokens() < 3 || rec.GetCompletionTokens() >= longTokens {
 			t.Errorf("a stream closed midway is journaled as %s", usage.AppendJSON(nil, rec))
 		}
 		if n := len(got.ResponseStream.Types); n == 0 || got.ResponseStream.Text != got.Response.Text {
@@ -114,7 +114,7 @@ func runPython(t *testing.T, u *up) pythonResults {
 	if _, err := os.Stat(python); err != nil {
 		t.Fatal("the Python client is missing: run `make e2e`, which installs test/clients/requirements.txt into .tools/venv")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, filepath.Join("clients", "openai_sdk.py"))
 	cmd.Env = append(os.Environ(), "SPOKEGATE_URL=http://"+u.listen, "SPOKEGATE_KEY="+u.key("main"),

@@ -13,38 +13,16 @@ import (
 )
 
 const (
-	tries       = 3    // see undivided
-	agentTokens = 1500 // of a minute, of each key of an agent
+	agentTokens = 1500 // of a day or a minute, of each key of an agent
 	outputMost  = 1024 // what is reserved for an answer at most, where the policy says nothing
 )
-
-// agent is the key of one try.
-func agent(try int) string { return fmt.Sprintf("agent-%d", try) }
 
 // agentAsk asks for much more than it will get, as agents do.
 const agentAsk = `{"model":"cheap","max_tokens":64000,"messages":[{"role":"user","content":"Hello"}]}`
 
-// undivided runs a test that a minute must not divide: one that turns gives back what was used. Then it begins again, with
-// keys of which nothing was used.
-func undivided(t *testing.T, test func(try int) error) {
-	t.Helper()
-	for try := range tries {
-		began := time.Now().Truncate(time.Minute)
-		err := test(try)
-		if err == nil {
-			return
-		}
-		if time.Now().Truncate(time.Minute).Equal(began) {
-			t.Fatal(err)
-		}
-		t.Logf("a minute turned meanwhile: %v", err)
-	}
-	t.Fatal("in each try a minute turned")
-}
-
 // awayFromMidnight waits where a day is about to turn, which would give back what was used.
 func awayFromMidnight() {
-	if left := 24*time.Hour - time.Since(time.Now().UTC().Truncate(24*time.Hour)); left < time.Minute {
+	if left := 24*time.Hour - time.Since(time.Now().UTC().Truncate(24*time.Hour)); left < 3*time.Minute {
 		time.Sleep(left)
 	}
 }
@@ -109,26 +87,22 @@ func (r reply) left(of string, max int) (remaining int64, err error) {
 	return remaining, nil
 }
 
-// TestTokensPerMinute lets an agent ask for 64,000 tokens and use ten, again and again. Only what runs counts in full.
-func TestTokensPerMinute(t *testing.T) {
+// TestTokensPerDay lets an agent ask for 64,000 tokens and use ten, again and again. Only what runs counts in full.
+func TestTokensPerDay(t *testing.T) {
 	t.Parallel()
-	eachPicker(t, func(t *testing.T, picker string) {
-		u := attached(t, picker)
-		undivided(t, func(try int) error { return agentStory(t, u, agent(try)) })
-		checkAboveLimit(t, u)
-	})
+	awayFromMidnight()
+	eachPicker(t, func(t *testing.T, picker string) { agentStory(t, attached(t, picker)) })
 }
 
-func agentStory(t *testing.T, u *up, key string) error {
+func agentStory(t *testing.T, u *up) {
 	ask := func() reply {
-		return u.do(t, post(u.key(key), "/v1/chat/completions", agentAsk, field{caseHeader, casePrefix + "agent"}))
+		return u.do(t, post(u.key("agent"), "/v1/chat/completions", agentAsk, field{caseHeader, casePrefix + "agent"}))
 	}
-	remains := func(r reply, status int, want int64) error {
-		left, err := r.left("Tokens", agentTokens)
-		if err != nil || r.status != status || left != want {
-			return fmt.Errorf("want %d and %d tokens left, got %d (%w): %v", status, want, left, err, r)
+	remains := func(r reply, status int, want int64) {
+		t.Helper()
+		if left, err := r.left("Tokens", agentTokens); err != nil || r.status != status || left != want {
+			t.Fatalf("want %d and %d tokens left, got %d (%v): %v", status, want, left, err, r)
 		}
-		return nil
 	}
 	first := ask()
 	left, err := first.left("Tokens", agentTokens)
@@ -136,39 +110,25 @@ func agentStory(t *testing.T, u *up, key string) error {
 	if err != nil || first.status != http.StatusOK || prompt < 2 || prompt > 20 {
 		t.Fatalf("want at most %d tokens reserved for an answer and a few for the prompt, got %d left (%v): %v", outputMost, left, err, first)
 	}
-	if reset, _ := time.ParseDuration(first.header.Get("X-Ratelimit-Reset-Tokens")); reset <= 0 || reset > time.Minute {
-		t.Errorf("a minute turns within %v", reset)
-	}
 	if r := first.header.Get("X-Ratelimit-Limit-Requests"); r != "" {
 		t.Errorf("there is no limit on requests, and x-ratelimit-limit-requests is %s", r)
 	}
-	if err := u.becomesUsed(t, key, "tokens_per_minute", 10); err != nil { // what the engine said
-		return err
-	}
-
-	label := casePrefix + "agent/" + key
-	u.engine.plays(label, script{chunks: []string{saysA, saysB}, end: "client"})
-	running, err := u.openStream(t.Context(), post(u.key(key), "/v1/chat/completions", streamed(agentAsk), field{caseHeader, label}))
-	if err != nil {
+	if err := u.becomesUsed(t, "agent", "tokens_per_day", 10); err != nil { // what the engine said
 		t.Fatal(err)
 	}
-	defer running.cut()
+
+	running := startsAgent(t, u, "agent")
+	left = agentTokens - 10 - outputMost - prompt
+	remains(reply{status: running.resp.StatusCode, header: running.resp.Header}, http.StatusOK, left)
 	if err := running.until(`"content"`, 2); err != nil {
 		t.Fatal(err)
 	}
-	left = agentTokens - 10 - outputMost - prompt
-	if err := remains(reply{status: running.resp.StatusCode, header: running.resp.Header}, http.StatusOK, left); err != nil {
-		return err
-	}
 	refused := ask()
-	if err := errors.Join(remains(refused, http.StatusTooManyRequests, left), checkTokensRefusal(refused)); err != nil {
-		return err
-	}
+	remains(refused, http.StatusTooManyRequests, left)
+	wantUsedUp(t, refused)
 	u.ledger.refused(refused.admission())
-	other := u.do(t, post(u.key(key), "/v1/messages", agentAsk))
-	if err := checkRefusal(other, "/v1/messages", ""); err != nil || other.status != http.StatusTooManyRequests {
-		return fmt.Errorf("for Anthropic's clients: %w in %v", err, other)
-	}
+	other := u.do(t, post(u.key("agent"), "/v1/messages", agentAsk))
+	wantRefusal(t, other, "/v1/messages", http.StatusTooManyRequests, "insufficient_quota")
 
 	running.cut()
 	rec := u.ledger.usage(t, running.admission())
@@ -176,10 +136,57 @@ func agentStory(t *testing.T, u *up, key string) error {
 		t.Errorf("a stream of two tokens that its client left is journaled as %s", usage.AppendJSON(nil, rec))
 	}
 	// The engine said nothing of the prompt, so that its estimate stands.
-	if err := u.becomesUsed(t, key, "tokens_per_minute", 10+prompt+2); err != nil {
-		return err
+	if err := u.becomesUsed(t, "agent", "tokens_per_day", 10+prompt+2); err != nil {
+		t.Fatal(err)
 	}
-	return remains(ask(), http.StatusOK, left-prompt-2)
+	remains(ask(), http.StatusOK, left-prompt-2)
+}
+
+// startsAgent opens a stream of a key for which most of its tokens are reserved: two come, and it goes on.
+func startsAgent(t *testing.T, u *up, key string) *stream {
+	t.Helper()
+	label := casePrefix + "agent/" + key
+	u.engine.plays(label, script{chunks: []string{saysA, saysB}, end: "client"})
+	s, err := u.openStream(t.Context(), post(u.key(key), "/v1/chat/completions", streamed(agentAsk), field{caseHeader, label}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.cut)
+	return s
+}
+
+// TestTokensPerMinute has one request take most of a minute's tokens: the next is told to wait until the minute turns. One that
+// turns meanwhile gives everything back; then it is done again.
+func TestTokensPerMinute(t *testing.T) {
+	t.Parallel()
+	eachPicker(t, func(t *testing.T, picker string) {
+		u := attached(t, picker)
+		eventually(t, 2*factPatience, func() error {
+			running := startsAgent(t, u, "hasty")
+			defer running.cut()
+			head := reply{status: running.resp.StatusCode, header: running.resp.Header}
+			if head.status != http.StatusOK {
+				return errors.New("what ran before is not settled yet")
+			}
+			if _, err := head.left("Tokens", agentTokens); err != nil {
+				t.Fatal(err)
+			}
+			if reset, _ := time.ParseDuration(head.header.Get("X-Ratelimit-Reset-Tokens")); reset <= 0 || reset > time.Minute {
+				t.Errorf("a minute turns within %v", reset)
+			}
+			refused := u.do(t, post(u.key("hasty"), "/v1/chat/completions", agentAsk, field{caseHeader, casePrefix + "agent"}))
+			other := u.do(t, post(u.key("hasty"), "/v1/messages", agentAsk, field{caseHeader, casePrefix + "agent"}))
+			if refused.status == http.StatusOK || other.status == http.StatusOK {
+				return errors.New("a minute turned meanwhile")
+			}
+			u.ledger.refused(refused.admission())
+			if err := errors.Join(checkTokensRefusal(refused), checkRefusal(other, "/v1/messages", "")); err != nil || other.status != http.StatusTooManyRequests {
+				t.Fatalf("%v; for Anthropic's clients: %v", err, other)
+			}
+			return nil
+		})
+		checkAboveLimit(t, u)
+	})
 }
 
 // checkTokensRefusal wants a refusal that a client waits for: until the minute turns, at most.

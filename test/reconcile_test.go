@@ -132,7 +132,7 @@ func proves(t *testing.T, k *broker, dir string, tallies []tally) {
 // balancePublished wants the balance in its topic.
 func balancePublished(t *testing.T, k *broker, want balance.Report) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), callPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), kafkaPatience)
 	defer cancel()
 	messages, err := k.messages(ctx, "spokegate.balance")
 	if err != nil {

@@ -48,6 +48,7 @@ func TestPricesAndRefusals(t *testing.T) {
 	wholeAnswersCost(t, u)
 	priceOfTheRevision(t, u)
 	refused := 2
+	awayFromMidnight()
 	u.ok(t, post(u.key("rated"), "/v1/chat/completions", oneToken))
 	limited := u.do(t, post(u.key("rated"), "/v1/chat/completions", oneToken))
 	wantRefusal(t, limited, "", http.StatusTooManyRequests, "insufficient_quota")

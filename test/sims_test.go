@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // account is what a simulated engine says of one request, in its own words.
@@ -45,7 +44,7 @@ func (u *up) simClients(t testing.TB) []*http.Client {
 		if isUnix {
 			network, address = "unix", strings.TrimPrefix(path, "//")
 		}
-		out = append(out, &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		out = append(out, &http.Client{Timeout: callPatience, Transport: &http.Transport{DisableKeepAlives: true,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, network, address)
 			}}})

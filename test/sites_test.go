@@ -14,10 +14,9 @@ var pickers = []string{"admission", "ext_proc"}
 // of two models, whose key may ask for neither; and there are keys with quotas of tokens.
 func casesPolicy(endpoints, cheap string) *policyText {
 	keys := map[string]string{"main": "team: t1", "old": "team: t1, revoked: true", "late": "team: t1, expires: 2020-01-01T00:00:00Z",
-		"nick": "team: nicks", "tiny": fmt.Sprintf("team: t1, limits: [{tokens_per_minute: %d}]", outputMost+1)}
-	for try := range tries {
-		keys[agent(try)] = fmt.Sprintf("team: t1, limits: [{tokens_per_minute: %d}]", agentTokens)
-	}
+		"nick": "team: nicks", "tiny": fmt.Sprintf("team: t1, limits: [{tokens_per_minute: %d}]", outputMost+1),
+		"agent": fmt.Sprintf("team: t1, limits: [{tokens_per_day: %d}]", agentTokens),
+		"hasty": fmt.Sprintf("team: t1, limits: [{tokens_per_minute: %d}]", agentTokens)}
 	return newPolicy(`
 endpoints: `+endpoints+`
 models:

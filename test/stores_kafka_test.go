@@ -99,7 +99,7 @@ func (k *broker) kill() {
 func (k *broker) messages(ctx context.Context, topic string) ([]kafka.Message, error) {
 	t := &kafka.Transport{}
 	defer t.CloseIdleConnections()
-	c := &kafka.Client{Addr: kafka.TCP(k.addr), Transport: t, Timeout: 5 * time.Second}
+	c := &kafka.Client{Addr: kafka.TCP(k.addr), Transport: t, Timeout: time.Minute}
 	meta, err := c.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (k *broker) messages(ctx context.Context, topic string) ([]kafka.Message, e
 // holds wants every one of these records, by id, in the topic of its kind, as a CloudEvent of its team, and nothing else.
 // A record may be there twice, never in two forms. twice is how many are.
 func (k *broker) holds(want map[string]*usagev1.Record) (twice int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), callPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), kafkaPatience)
 	defer cancel()
 	missing := maps.Clone(want)
 	topics := map[string]bool{}

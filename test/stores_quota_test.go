@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -131,7 +130,7 @@ func (s stores) look(ctx context.Context) {
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.redis.Socket})
 	defer c.Close()
 	last, came := map[string]float64{}, map[string]int{}
-	s.looked <- within(time.Minute, func() error {
+	s.looked <- within(factPatience, func() error {
 		doors, err := c.ZRangeWithScores(ctx, "{spokegate:local}:doors", 0, -1).Result()
 		twice := 0
 		for _, d := range doors {

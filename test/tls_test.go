@@ -74,7 +74,7 @@ func TestTLS(t *testing.T) {
 	if env, err := os.ReadFile(filepath.Join(u.dir, "env")); err != nil || !strings.Contains(string(env), "https://"+u.listen) {
 		t.Errorf("the env file says %s %v", env, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), callPatience)
 	defer cancel()
 	if r, err := sendHTTP1(ctx, u.listen, get(u.key("main"), "/v1/models")); err == nil && r.status < 400 {
 		t.Errorf("plain HTTP is served beside HTTPS: %v", r)
@@ -101,7 +101,7 @@ func getTLS(ctx context.Context, u *up, roots *x509.CertPool, http2 bool) (*http
 		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+u.key("main"))
-	resp, err := (&http.Client{Transport: tr, Timeout: 5 * time.Second}).Do(req)
+	resp, err := (&http.Client{Transport: tr, Timeout: callPatience}).Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func TestUpFleetFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = u.kill() }()
-			if err := u.readyWithin(15 * time.Second); err != nil {
+			if err := u.awaitReady(); err != nil {
 				if !strings.Contains(u.out.String(), name) {
 					t.Errorf("%v\n%s", err, u.report())
 				}

@@ -193,7 +193,7 @@ func TestUpKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-u.exited
-	if err := u.leftBehind(family, 12*time.Second); err != nil {
+	if err := u.leftBehind(family, factPatience); err != nil {
 		t.Error(err)
 	}
 }

@@ -120,7 +120,7 @@ func TestTheChainOnAFailingDisk(t *testing.T) {
 	for seed := range uint64(5) {
 		dir := t.TempDir()
 		disk := &faultyDisk{rng: rand.New(rand.NewPCG(seed, 9)), percent: 20}
-		s := open(t, dir, Options{Checkpoint: time.Millisecond, disk: disk, wait: time.Nanosecond, waitMax: time.Microsecond, SegmentBytes: 3000, SyncWindow: time.Nanosecond})
+		s := open(t, dir, Options{Checkpoint: time.Millisecond, disk: disk, wait: time.Nanosecond, waitMax: time.Microsecond, SegmentBytes: 3000, WriteWindow: time.Nanosecond, SyncWindow: time.Nanosecond})
 		for i := range 100 {
 			s.Append(record(i))
 			if i%7 == 0 {

@@ -53,6 +53,11 @@ func (u *cursor) fill(c *chunk, s segment, finished bool) (int64, error) {
 		return 0, err
 	}
 	defer f.Close()
+	if !finished { // what a loss of power would take from the disk must not be known elsewhere
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+	}
 	n, err := f.ReadAt(c.buf, u.at.Offset)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err

@@ -109,7 +109,8 @@ func TestFailingDiskLosesNothingAndDoublesNothing(t *testing.T) {
 	for seed := range uint64(20) {
 		dir := t.TempDir()
 		disk := &faultyDisk{rng: rand.New(rand.NewPCG(seed, 1)), percent: 5 + 2*int(seed)}
-		s := open(t, dir, Options{disk: disk, wait: time.Nanosecond, waitMax: time.Microsecond, SegmentBytes: 3000, SyncWindow: time.Nanosecond})
+		synced := []time.Duration{time.Nanosecond, time.Millisecond}[seed%2] // each by itself, or some together, written one by one
+		s := open(t, dir, Options{disk: disk, wait: time.Nanosecond, waitMax: time.Microsecond, SegmentBytes: 3000, WriteWindow: time.Nanosecond, SyncWindow: synced})
 		for i := range 200 {
 			s.Append(record(i))
 			if i%7 == 0 {

@@ -19,7 +19,8 @@ func TestDrainWaitsForKafka(t *testing.T) {
 	if err := f.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("drained into a dead broker: %v", err)
 	}
-	if st := f.Status(); st.Err == "" || st.Since.IsZero() || st.LagBytes == 0 {
+	until(t, "an error", func() bool { return f.Status().Err != "" })
+	if st := f.Status(); st.Since.IsZero() || st.LagBytes == 0 {
 		t.Errorf("%+v", st)
 	}
 	stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -111,15 +112,18 @@ func javaCommand(args ...string) *exec.Cmd {
 	return exec.Command("java", append(flags, args...)...)
 }
 
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+// freePorts are below those that the kernel takes for outgoing connections: the broker comes back to them after each kill.
+func freePorts(n int) (ports []int, err error) {
+	for try := 0; len(ports) < n && try < 1000; try++ {
+		port := 10_000 + rand.IntN(10_000)
+		l, busy := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err = busy; busy == nil {
+			defer l.Close() // so that none comes twice
+			ports = append(ports, port)
 		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	if len(ports) < n {
+		return nil, fmt.Errorf("no free ports: %w", err)
 	}
 	return ports, nil
 }
@@ -130,7 +134,7 @@ func (k *realKafka) start(t testing.TB) {
 	if k.cmd == nil {
 		k.launch(t)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
 		err := k.ask(ctx)
@@ -176,7 +180,7 @@ func (k *realKafka) ask(ctx context.Context) error {
 func (k *realKafka) with(f func(*kafka.Client) error) error {
 	t := &kafka.Transport{}
 	defer t.CloseIdleConnections()
-	return f(&kafka.Client{Addr: kafka.TCP(k.addr), Transport: t, Timeout: 5 * time.Second})
+	return f(&kafka.Client{Addr: kafka.TCP(k.addr), Transport: t, Timeout: time.Minute})
 }
 
 // kill ends the broker as a power switch does.
@@ -254,7 +258,7 @@ func (k *realKafka) consumePartition(topic string, partition int, end int64) ([]
 		Brokers: []string{k.addr}, Topic: topic, Partition: partition, MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 100 * time.Millisecond,
 	})
 	defer reader.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var list []kafka.Message
 	for int64(len(list)) < end {

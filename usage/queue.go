@@ -61,31 +61,42 @@ func signal(c chan struct{}) {
 	}
 }
 
+// taken is what the writer gets of the queue.
+type taken struct {
+	records []*usagev1.Record
+	hurry   bool // somebody waits for what is taken
+	over    bool // the queue is closed, and empty
+}
+
 // take waits for a first record, then up to window for company, and returns at most a batch; none when it is woken before.
-// more is false when the queue is closed and empty.
-func (q *queue) take(window time.Duration, wake <-chan time.Time) (records []*usagev1.Record, more bool) {
+func (q *queue) take(window time.Duration, wake <-chan time.Time) (t taken) {
 	n, closed := q.state()
 	for n == 0 {
 		if closed {
-			return nil, false
+			return taken{over: true}
 		}
 		select {
 		case <-q.some:
 		case <-q.hurry:
+			t.hurry = true
 		case <-wake:
-			return nil, true
+			return t
 		}
-		n, closed = q.state()
+		if n, closed = q.state(); n == 0 && t.hurry {
+			return t
+		}
 	}
-	if n < batchRecords && !closed {
+	if n < batchRecords && !closed && !t.hurry {
 		timer := time.NewTimer(window)
 		select {
 		case <-timer.C:
 		case <-q.hurry:
+			t.hurry = true
 		}
 		timer.Stop()
 	}
-	return q.cut(), true
+	t.records = q.cut()
+	return t
 }
 
 func (q *queue) state() (waiting int, closed bool) {

@@ -119,7 +119,7 @@ func next(t *testing.T, records chan *usagev1.Record) *usagev1.Record {
 	select {
 	case r := <-records:
 		return r
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("no record comes")
 		return nil
 	}

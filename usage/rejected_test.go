@@ -133,11 +133,7 @@ func TestQuietFoldsAreWritten(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for late := time.Now().Add(time.Minute); k.refusals() != 4000; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("the records tell of %d refusals of 4000", k.refusals())
-		}
-	}
+	until(t, "the records tell of 4000 refusals", func() bool { return k.refusals() == 4000 })
 	stop()
 	run.Wait()
 }

@@ -1,10 +1,6 @@
 package usage
 
-import (
-	"time"
-
-	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
-)
+import "time"
 
 // run is the writing goroutine: take, number, commit, until the queue is closed and empty.
 func (s *Spool) run() {
@@ -14,11 +10,14 @@ func (s *Spool) run() {
 		s.closeEpochBefore(time.Now())
 	}
 	for {
-		records, more := s.queue.take(s.opts.SyncWindow, s.notary.wake())
-		if !more {
+		t := s.queue.take(s.opts.WriteWindow, s.wake())
+		if t.over {
 			break
 		}
-		s.store(records)
+		s.store(t)
+	}
+	if s.batch.n > 0 {
+		s.commit()
 	}
 	if s.notary != nil {
 		s.sealEpoch(time.Now())
@@ -27,10 +26,21 @@ func (s *Spool) run() {
 	s.metrics.bytes.Sub(float64(s.bytes.Load())) // no longer this process's to watch
 }
 
-// store brings records to disk, in as many batches as their size asks for.
-func (s *Spool) store(records []*usagev1.Record) {
+// wake is when there is something to do though no record comes.
+func (s *Spool) wake() <-chan time.Time {
+	if s.batch.n > 0 {
+		return time.After(s.opts.SyncWindow - time.Since(s.batch.since))
+	}
+	return s.notary.wake()
+}
+
+// store hands records to the system, and brings all to disk when it is time, or when somebody waits for it.
+func (s *Spool) store(t taken) {
 	s.look()
-	for _, r := range records {
+	if s.batch.n == 0 {
+		s.batch.since = time.Now()
+	}
+	for _, r := range t.records {
 		if s.stopped() {
 			s.drop(lostDisk, 1)
 			continue
@@ -43,10 +53,15 @@ func (s *Spool) store(records []*usagev1.Record) {
 			s.commit()
 		}
 	}
-	if now := time.Now(); s.notary.due(now) && !s.stopped() {
+	now := time.Now()
+	if s.notary.due(now) && !s.stopped() {
 		s.checkpoint(now, false)
 	}
-	if s.batch.n > 0 {
+	switch {
+	case s.batch.n == 0:
+	case t.hurry || now.Sub(s.batch.since) >= s.opts.SyncWindow:
+		s.commit()
+	case s.writer.write(&s.batch) != nil: // which commit will do again, and tell
 		s.commit()
 	}
 }

@@ -17,8 +17,9 @@ import (
 
 // Options of a spool. The zero value is the default.
 type Options struct {
-	// SyncWindow is how long a record waits for others to be fsynced with (5 ms).
-	SyncWindow time.Duration
+	// WriteWindow is how long a record waits for others to be written with (5 ms): what a killed process loses. SyncWindow is how long
+	// they wait for others to be fsynced with (25 ms): what a loss of power takes.
+	WriteWindow, SyncWindow time.Duration
 	// SegmentBytes is the size from which on the next segment is begun (64 MiB).
 	SegmentBytes int64
 	// MaxBytes is what the source's folder may take on disk, earlier epochs included (1 GiB). Beyond, records are lost.
@@ -48,7 +49,8 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.SyncWindow, 5*time.Millisecond)
+	setDefault(&o.WriteWindow, 5*time.Millisecond)
+	setDefault(&o.SyncWindow, 25*time.Millisecond)
 	setDefault(&o.SegmentBytes, 64<<20)
 	setDefault(&o.MaxBytes, 1<<30)
 	setDefault(&o.Queue, 65536)

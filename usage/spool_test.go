@@ -72,7 +72,7 @@ func readAll(t *testing.T, dir string) ([]*usagev1.Record, Summary) {
 
 func flush(t *testing.T, s *Spool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.Flush(ctx); err != nil {
 		t.Fatal(err)
@@ -226,4 +226,32 @@ type gatedDisk struct {
 func (d *gatedDisk) Create(path string) (file, error) {
 	<-d.gate
 	return d.disk.Create(path)
+}
+
+// What is written outlives a killed process, though it is not synced yet, and counts as synced only then.
+func TestWrittenBeforeSynced(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{SyncWindow: time.Hour})
+	for i := range 3 {
+		s.Append(record(i))
+		for n := 0; n <= i; { // until it is in the file
+			n = 0
+			if _, err := Read(dir, func(*usagev1.Record) error { n++; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if st := s.Stats(); st.Synced != 0 || st.Lost != 0 || st.Appended != 3 {
+		t.Errorf("before: %+v", st)
+	}
+	flush(t, s)
+	if st := s.Stats(); st.Synced != 3 {
+		t.Errorf("after: %+v", st)
+	}
+	assertThere(t, dir, 2)
+	s.Append(record(3))
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	assertThere(t, dir, 3)
 }

@@ -3,6 +3,7 @@ package usage
 import (
 	"io"
 	"path/filepath"
+	"time"
 
 	usagev1 "github.com/spokegate/spokegate/api/usage/v1"
 )
@@ -32,12 +33,14 @@ type writer struct {
 	file   file   // nil: the next batch opens a segment
 	path   string
 	synced int64 // bytes of the open segment known to be on disk
+	wrote  int   // bytes of the present batch in the open segment
 	total  int64 // bytes of the source's folder, all epochs
 }
 
 // batch is a run of encoded records.
 type batch struct {
 	lines []byte
+	since time.Time      // when the first of them was taken
 	kinds map[string]int // number of records by kind
 	n     int
 	own   int // of those, the journal's own checkpoints: nobody has appended them
@@ -54,7 +57,7 @@ func (w *writer) add(b *batch, r *usagev1.Record) (lost string) {
 	switch {
 	case len(b.lines)-start > MaxLine:
 		lost = lostTooLarge
-	case w.total+int64(len(b.lines)) > w.maxBytes:
+	case w.total+int64(len(b.lines)-w.wrote) > w.maxBytes:
 		lost = lostSpoolFull
 	}
 	if lost != "" {
@@ -80,26 +83,40 @@ func (b *batch) reset() {
 	clear(b.kinds)
 }
 
-// commit makes one attempt to bring b to disk. After an error the caller commits the same b again, or never anything more.
-func (w *writer) commit(b *batch) error {
+// write hands to the system what it has not got of b, so that it outlives this process. After an error b must be committed.
+func (w *writer) write(b *batch) error {
 	if w.file == nil {
 		if err := w.open(); err != nil {
 			return err
 		}
 	}
-	n, err := w.file.Write(b.lines)
-	w.total += int64(n)
-	if err == nil && n < len(b.lines) {
-		err = io.ErrShortWrite
+	rest := b.lines[w.wrote:]
+	if len(rest) == 0 {
+		return nil
 	}
-	if err == nil {
-		err = w.file.Sync()
+	n, err := w.file.Write(rest)
+	w.total += int64(n)
+	if err == nil && n < len(rest) {
+		err = io.ErrShortWrite
 	}
 	if err != nil {
 		w.abandon()
 		return err
 	}
-	w.synced += int64(n)
+	w.wrote += n
+	return nil
+}
+
+// commit makes one attempt to bring b to disk. After an error the caller commits the same b again, or never anything more.
+func (w *writer) commit(b *batch) error {
+	if err := w.write(b); err != nil {
+		return err
+	}
+	if err := w.file.Sync(); err != nil {
+		w.abandon()
+		return err
+	}
+	w.synced, w.wrote = w.synced+int64(w.wrote), 0
 	if w.synced >= w.segmentBytes {
 		w.close()
 	}
@@ -114,7 +131,7 @@ func (w *writer) open() error {
 	if err != nil {
 		return err
 	}
-	w.file, w.synced = f, 0
+	w.file, w.synced, w.wrote = f, 0, 0
 	if err := w.disk.SyncDir(w.dir); err != nil {
 		w.abandon()
 		return err
@@ -137,7 +154,7 @@ func (w *writer) close() {
 	if w.file != nil {
 		_ = w.file.Close()
 	}
-	w.file, w.synced = nil, 0
+	w.file, w.synced, w.wrote = nil, 0, 0
 }
 
 // measure finds out again how many bytes the source has on disk: others remove segments that were shipped.

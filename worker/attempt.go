@@ -100,7 +100,10 @@ func (a *attempt) fail(rw http.ResponseWriter, e *openai.Error) {
 		rw.Header()["Retry-After"] = again
 	}
 	a.status, a.first = e.Status, time.Now()
-	a.sent += answer(rw, a.op, e)
+	body := e.Body(a.op)
+	report := a.readWhole(body)
+	noteWhole(rw, &report, body)
+	a.sent += answer(rw, e, body)
 }
 
 // relay passes the answer on by its kind.

@@ -110,19 +110,22 @@ func cpu() int64 {
 	return r.Utime.Nano() + r.Stime.Nano()
 }
 
-// BenchmarkStrip is what one streamed chunk costs beyond being copied: cutting, taking usage out, and metering.
+// BenchmarkStrip is what one streamed chunk costs beyond being copied: cutting, taking usage out, metering, and the note behind it.
 func BenchmarkStrip(b *testing.B) {
-	chunk := []byte("data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word \"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":7,\"total_tokens\":8,\"completion_tokens\":1}}\n\n")
-	e := &events{each: new(stripper).event}
-	meter := openai.NewMeter(openai.Chat, true)
-	var out []byte
-	b.SetBytes(int64(len(chunk)))
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = meter.Write(chunk)
-		out = e.write(out[:0], chunk)
+	var chunks [][]byte // as real ones, each counts one more
+	for n := range 1000 {
+		chunks = append(chunks, fmt.Appendf(nil, "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word \"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":7,\"total_tokens\":8,\"completion_tokens\":%d}}\n\n", n))
 	}
-	if len(out) == 0 {
-		b.Fatal("nothing came out")
+	e := &events{to: newNotes(openai.Chat, &stripper{})}
+	var out []byte
+	b.SetBytes(int64(len(chunks[0])))
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		out = e.write(out[:0], chunks[n%len(chunks)])
+		n++
+	}
+	if !bytes.Contains(out, []byte(noteMark)) {
+		b.Fatalf("%s", out)
 	}
 }

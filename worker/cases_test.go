@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -117,22 +118,25 @@ func wait[T any](t *testing.T, done <-chan T) (value T) {
 	return value
 }
 
-// readEvents reads until n blank lines, or [DONE] if events were taken out.
+// readEvents reads until n events, notes not counted, or [DONE] if events were taken out.
 func readEvents(t *testing.T, body io.Reader, n int) {
 	t.Helper()
-	var all []byte
+	var event []byte
 	buf := make([]byte, 1)
 	for n > 0 {
 		if _, err := body.Read(buf); err != nil {
-			t.Fatalf("%v after %q", err, all)
+			t.Fatalf("%v after %q", err, event)
 		}
-		all = append(all, buf[0])
-		if end := len(all); end > 1 && string(all[end-2:]) == "\n\n" {
+		if event = append(event, buf[0]); !bytes.HasSuffix(event, []byte("\n\n")) {
+			continue
+		}
+		if bytes.HasSuffix(event, []byte("[DONE]\n\n")) {
+			return
+		}
+		if !bytes.HasPrefix(event, []byte(noteMark)) {
 			n--
-			if end > 8 && string(all[end-8:]) == "[DONE]\n\n" {
-				return
-			}
 		}
+		event = event[:0]
 	}
 }
 

@@ -77,7 +77,7 @@ func runDoor(t *testing.T, target, host string, secure credentials.TransportCred
 	t.Helper()
 	log := &told{}
 	d := &door{target: target, host: host, secure: secure, states: newStates(), keys: newKeys(identity.NewVerifier("large"), time.Minute),
-		doors: &doors{}, seeds: newSeeds(log.logger()), log: log.logger(), unreached: 200 * time.Millisecond,
+		doors: &doors{}, seeds: newSeeds(log.logger()), begun: &begun{}, log: log.logger(), unreached: 200 * time.Millisecond,
 		hello: func(Description) *workerv1.Hello {
 			return &workerv1.Hello{Worker: "w1", Endpoint: "large", Address: "10.0.0.1:8000", Engine: "sim", Version: "v1.2.3"}
 		}}

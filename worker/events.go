@@ -10,7 +10,7 @@ type span struct{ start, end int }
 // events cuts an event stream at the ends of its events, wherever the engine's bytes were cut. Lines end with LF, CRLF or
 // CR. An event is handed on when it is whole; until then at most maxEvent bytes are held.
 type events struct {
-	each func(out, event []byte, data []span) []byte // appends what becomes of one event
+	to *notes // appends what becomes of an event
 
 	held []byte // the event so far
 	line int    // where its present line begins
@@ -19,6 +19,7 @@ type events struct {
 
 	over bool // an event above maxEvent: it passes, up to its end
 	cut  bool // and part of its present line has passed
+	open bool // what passed ends inside an event
 }
 
 // write appends to out what p brings to its end.
@@ -42,7 +43,9 @@ func (e *events) write(out, p []byte) []byte {
 		}
 	}
 	e.seen = max(e.line, len(buf)-1) // the last byte may be a CR that waits for its LF
-	return e.hold(out, buf)
+	out = e.hold(out, buf)
+	e.to.end = e.to.sent(out)
+	return out
 }
 
 // hold keeps the event's beginning, or lets it pass when it is too large.
@@ -62,7 +65,7 @@ func (e *events) pass(out, buf []byte) (passed, rest []byte) {
 	}
 	e.over, e.cut, e.data = true, e.cut || e.line < n, e.data[:0]
 	e.line, e.seen = 0, 0
-	return append(out, buf[:n]...), buf[n:]
+	return e.to.piece(out, buf[:n]), buf[n:]
 }
 
 // note remembers a data line.
@@ -86,34 +89,43 @@ func (e *events) note(buf []byte, end int) {
 
 func (e *events) emit(out, event []byte) []byte {
 	if e.over || len(event) > maxEvent {
-		out = append(out, event...)
+		out = e.to.piece(out, event)
 	} else {
-		out = e.each(out, event, e.data)
+		out = e.to.event(out, event, e.data)
 	}
 	e.line, e.seen, e.data, e.over = 0, 0, e.data[:0], false
-	return out
+	return e.to.note(out)
 }
 
 // close ends the stream where the engine ended it. whole is false when it broke off inside an event that says something;
-// then that event is dropped, as a client would have dropped it.
+// then that event is dropped, as a client would have dropped it. What was used is counted, and not noted yet.
 func (e *events) close(out []byte) (_ []byte, whole bool) {
-	defer func() { e.held = nil }()
-	if end := len(bytes.TrimSuffix(e.held, []byte("\r"))); e.line < end {
+	end := len(bytes.TrimSuffix(e.held, []byte("\r")))
+	if e.line < end {
 		e.note(e.held, end)
 	}
+	blank := e.line == end && end < len(e.held) && !e.cut
+	e.open = !blank && (e.over || len(e.held) > 0)
 	switch {
 	case e.over:
-		return append(out, e.held...), false
-	case len(e.held) == 0 || len(e.data) == 0:
-		return append(out, e.held...), true
-	case !wholeData(joined(e.held, e.data)):
-		return out, false
+		out = e.to.piece(out, e.held)
+	case len(e.data) > 0 && !blank && !wholeData(joined(e.held, e.data)):
+		e.to.read(e.held)
+		e.open = false
+	default:
+		e.to.read(e.held)
+		e.to.meter.Close() // which counts also what has no end
+		out, whole = e.to.pass(out, e.held, e.data), true
 	}
-	return e.emit(out, e.held), true
+	e.held, e.to.end = nil, e.to.sent(out)
+	return out, whole
 }
 
-// inside says that the client has got the beginning of an event.
-func (e *events) inside() bool { return e.over }
+// leave counts what no client will get.
+func (e *events) leave() {
+	e.to.read(e.held)
+	e.held = nil
+}
 
 // lineEnd finds the end of the line at from, looking from seen on: the line is buf[from:end], the next begins at next. A CR
 // at the end of buf is not decided yet.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,56 +13,58 @@ import (
 
 // run feeds a stream in pieces that cut chooses, and returns what a client gets.
 func run(client bool, stream []byte, cut func(left int) int) (out []byte, whole bool) {
-	e := &events{each: (&stripper{client: client}).event}
+	e := &events{to: newNotes(openai.Chat, &stripper{client: client})}
 	for len(stream) > 0 {
 		n := min(max(cut(len(stream)), 1), len(stream))
 		piece := bytes.Clone(stream[:n]) // so that keeping it would show
-		out = e.write(out, piece)
+		out = append(out, e.write(nil, piece)...)
 		for i := range piece {
 			piece[i] = '#'
 		}
 		stream = stream[n:]
 	}
-	return e.close(out)
+	rest, whole := e.close(nil)
+	e.to.meter.Close()
+	return append(append(out, rest...), e.lastNote()...), whole
 }
 
 func atOnce(left int) int { return left }
 
 func TestStrip(t *testing.T) {
-	for _, c := range []struct{ name, in, unasked, asked string }{
+	const last = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{\"reasoning_tokens\":1}}}\n\n"
+	for _, c := range []struct{ name, in, unasked, note string }{
 		{"running usage",
 			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":7,\"total_tokens\":8,\"completion_tokens\":1}}\n\n",
-			": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1}\ndata: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", "same"},
-		{"last chunk",
-			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{\"reasoning_tokens\":1}}}\n\ndata: [DONE]\n\n",
-			": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1,\"cached_tokens\":4,\"reasoning_tokens\":1}\ndata: [DONE]\n\n",
-			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{\"reasoning_tokens\":1}}}\n\ndata: [DONE]\n\n"},
+			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", `{"prompt_tokens":7,"completion_tokens":1}` + "\n\n"},
+		{"last chunk", last, "\n", `{"prompt_tokens":7,"cached_tokens":4,"completion_tokens":1,"reasoning_tokens":1}` + "\n\n"},
 		{"usage first and spaces", "data: { \"usage\" : {\"prompt_tokens\": 1} , \"choices\": [ {} ]}\r\n\r\n",
-			": spokegate-usage {\"prompt_tokens\":1}\ndata: { \"choices\": [ {} ]}\r\n\r\n", "same"},
-		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r", "same"},
-		{"null stays", "data: {\"choices\":[{}],\"usage\":null}\n\n", "data: {\"choices\":[{}],\"usage\":null}\n\n", "same"},
-		{"text that looks like usage", "data: {\"choices\":[{\"delta\":{\"content\":\",\\\"usage\\\":{\\\"prompt_tokens\\\":9}\"}}]}\n\n", "as it is", "same"},
-		{"usage of somebody else", "data: {\"choices\":[{\"usage\":{\"prompt_tokens\":9}}]}\n\n", "as it is", "same"},
-		{"not a chunk", "data: {\"error\":{\"message\":\"x\"},\"usage\":{\"prompt_tokens\":9}}\n\n", "as it is", "same"},
+			"data: { \"choices\": [ {} ]}\r\n\r\n", `{"prompt_tokens":1}` + "\n\n"},
+		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r\n", "{}\n\n"},
+		{"lines that end with CR", "data:{\"choices\":[{}], \"usage\":{\"prompt_tokens\":1}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r\n", `{"prompt_tokens":1}` + "\n\n"},
+		{"null stays", "data: {\"choices\":[{}],\"usage\":null}\n\n", "same", "{}\n\n"},
+		{"text that looks like usage", "data: {\"choices\":[{\"delta\":{\"content\":\",\\\"usage\\\":{\\\"prompt_tokens\\\":9}\"}}]}\n\n", "same", "{\"events\":1}\n\n"},
+		{"usage of somebody else", "data: {\"choices\":[{\"usage\":{\"prompt_tokens\":9}}]}\n\n", "same", "{}\n\n"},
+		{"not a chunk", "data: {\"error\":{\"message\":\"x\"},\"usage\":{\"prompt_tokens\":9}}\n\n", "same", `{"prompt_tokens":9,"failed":true}` + "\n\n"},
+		{"an error beside usage", "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9},\"error\":{}}\n\n", "same", `{"prompt_tokens":9,"failed":true}` + "\n\n"},
 		{"event, id and comment", ": ping\nevent: x\nid: 1\ndata: {\"choices\":[{}],\"usage\":{\"completion_tokens\":-2}}\n\n",
-			": ping\nevent: x\nid: 1\n: spokegate-usage {\"completion_tokens\":-2}\ndata: {\"choices\":[{}]}\n\n", "same"},
+			": ping\nevent: x\nid: 1\ndata: {\"choices\":[{}]}\n\n", `{"anomalies":["bad_usage"]}` + "\n\n"},
 		{"several data lines", "data: {\"choices\":[{}],\ndata: \"usage\":\ndata: {\"prompt_tokens\":3}\ndata: }\n\n",
-			": spokegate-usage {\"prompt_tokens\":3}\ndata: {\"choices\":[{}]\ndata: \ndata: \ndata: }\n\n", "same"},
-		{"said once", strings.Repeat("data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n", 2),
-			": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1,\"cached_tokens\":4}\ndata: {\"choices\":[{}]}\n\n: spokegate-usage {\"completion_tokens\":1}\ndata: {\"choices\":[{}]}\n\n", "same"},
-		{"no end", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}", ": spokegate-usage {\"prompt_tokens\":3}\ndata: {\"choices\":[{}]}", "same"},
-		{"nothing but a comment", ": ping\n\n", "as it is", "same"},
+			"data: {\"choices\":[{}]\ndata: \ndata: \ndata: }\n\n", `{"prompt_tokens":3}` + "\n\n"},
+		{"no end", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}", "data: {\"choices\":[{}]}\n", `{"prompt_tokens":3}` + "\n"},
+		{"no blank line", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}\n", "data: {\"choices\":[{}]}\n", `{"prompt_tokens":3}` + "\n"},
+		{"nothing but a comment", ": ping\n\n", "same", "{}\n\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			want := c.unasked
-			if want == "as it is" {
-				want = c.in
+			note := ": spokegate-usage " + c.note
+			want := c.unasked + note
+			if c.unasked == "same" {
+				want = c.in + note
 			}
 			if out, _ := run(false, []byte(c.in), atOnce); string(out) != want {
 				t.Errorf("client did not ask:\n%q, expected\n%q", out, want)
 			}
-			if c.asked != "same" {
-				want = c.asked
+			if c.in == last {
+				want = c.in + note
 			}
 			if out, _ := run(true, []byte(c.in), atOnce); string(out) != want {
 				t.Errorf("client asked:\n%q, expected\n%q", out, want)
@@ -77,11 +80,12 @@ func TestBrokenOffInsideAnEvent(t *testing.T) {
 	}{
 		"data: {\"a\":1}\n\ndata: {\"b\":":  {"data: {\"a\":1}\n\n", false},
 		"data: {\"a\":1}\n\ndata: {\"b\"\n": {"data: {\"a\":1}\n\n", false},
-		"data: {\"a\":1}\n\ndata: [DONE]":   {"data: {\"a\":1}\n\ndata: [DONE]", true},
+		"data: {\"a\":1}\n\ndata: [DONE]":   {"data: {\"a\":1}\n\n: spokegate-usage {\"terminal\":true}\n\ndata: [DONE]", true},
 		"data: {\"a\":1}\n\ndata: {}\r":     {"data: {\"a\":1}\n\ndata: {}\r", true},
 		"data: {\"a\":1}\n\n: pi":           {"data: {\"a\":1}\n\n: pi", true},
 		"":                                  {"", true},
 	} {
+		want.out = strings.Replace(want.out, "\n\n", "\n\n"+noteMark+"{}\n\n", 1)
 		if out, whole := run(false, []byte(in), atOnce); string(out) != want.out || whole != want.whole {
 			t.Errorf("%q: %q whole %v, expected %+v", in, out, whole, want)
 		}
@@ -93,7 +97,11 @@ func TestLargeEvent(t *testing.T) {
 	for _, end := range []string{"\n", "\r\n", "\r"} {
 		large := "data: {\"choices\":[{\"x\":\"" + strings.Repeat("y", maxEvent) + "\"}],\"usage\":{\"prompt_tokens\":1}}" + end + end
 		small := "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":1}}" + end + end
-		want := large + ": spokegate-usage {\"prompt_tokens\":1}\ndata: {\"choices\":[{}]}" + end + end + "data: 1" + end + end
+		note := ": spokegate-usage {\"prompt_tokens\":1}\n\n"
+		if end == "\r" {
+			note = "\n" + note
+		}
+		want := large + note + "data: {\"choices\":[{}]}" + end + end + "data: 1" + end + end
 		in := []byte(large + small + "data: 1" + end + end)
 		for _, size := range []int{1 << 30, 1 << 15, 4097, maxEvent, maxEvent + 1} {
 			if out, _ := run(false, in, func(int) int { return size }); string(out) != want {
@@ -142,20 +150,16 @@ func engineStream(rnd *rand.Rand, client bool) (with, without []byte) {
 	return with, without
 }
 
-// noComments takes the lines out that every client skips.
-func noComments(stream []byte) []byte {
-	var out []byte
-	for _, line := range bytes.SplitAfter(stream, []byte("\n")) {
-		if !bytes.HasPrefix(line, []byte(": "+openai.UsageComment)) {
-			out = append(out, line...)
-			continue
-		}
-	}
-	return out
-}
+// Notes of ours as they stand in a stream, with the LF that begins a line where nothing else does.
+var (
+	ourNote   = regexp.MustCompile(`(?:^\n)?: spokegate-usage [^\n]*\n\n`)
+	ourCRNote = regexp.MustCompile(`\n(?:: spokegate-usage [^\n]*\n\n)+`)
+)
 
-// Whatever the cuts: the same bytes come out, they are what the engine would have sent by itself, and a meter behind the
-// shim counts what one before it does.
+// withoutNotes is what a client sees of a stream whose lines end with LF.
+func withoutNotes(stream string) string { return ourNote.ReplaceAllString(stream, "") }
+
+// Whatever the cuts: the same bytes come out, and but for our notes they are what the engine would have sent by itself.
 func checkStream(t *testing.T, rnd *rand.Rand, client bool) {
 	t.Helper()
 	with, without := engineStream(rnd, client)
@@ -164,39 +168,13 @@ func checkStream(t *testing.T, rnd *rand.Rand, client bool) {
 	if !bytes.Equal(whole, cut) {
 		t.Fatalf("cuts change the bytes:\n%q\n%q", whole, cut)
 	}
-	// A CR that ends a line before a comment is followed by the comment itself, not by LF: comments begin at a line.
-	if got := noComments(commentsAtLines(whole)); !bytes.Equal(got, without) {
+	note := ourNote
+	if !bytes.Contains(with, []byte("\n")) {
+		note = ourCRNote
+	}
+	if got := note.ReplaceAll(whole, nil); !bytes.Equal(got, without) {
 		t.Fatalf("client (asked %v) gets\n%q, the engine would have sent\n%q, it sent\n%q", client, got, without, with)
 	}
-	before, behind := openai.NewMeter(openai.Chat, true), openai.NewMeter(openai.Chat, true)
-	before.Write(with)
-	behind.Write(whole)
-	if b, a := describe(before.Close()), describe(behind.Close()); a != b {
-		t.Fatalf("meters differ: %s before, %s behind\n%q\n%q", b, a, with, whole)
-	}
-}
-
-// commentsAtLines lets noComments find comments after a lone CR.
-func commentsAtLines(stream []byte) []byte {
-	marked := bytes.ReplaceAll(stream, []byte("\r"+": "+openai.UsageComment), []byte("\r\x00\n"+": "+openai.UsageComment))
-	var out []byte
-	for _, line := range bytes.SplitAfter(marked, []byte("\n")) {
-		if bytes.HasPrefix(line, []byte(": "+openai.UsageComment)) {
-			continue
-		}
-		out = append(out, bytes.ReplaceAll(line, []byte("\x00\n"), nil)...)
-	}
-	return out
-}
-
-func describe(r openai.Report) string {
-	n := func(p *int64) string {
-		if p == nil {
-			return "?"
-		}
-		return fmt.Sprint(*p)
-	}
-	return fmt.Sprint(n(r.Usage.Prompt), n(r.Usage.Cached), n(r.Usage.Completion), n(r.Usage.Reasoning), r.Events, r.Terminal, r.Failed, r.CountedFrom, r.Anomalies)
 }
 
 func TestStreamIsWhatTheEngineWouldHaveSent(t *testing.T) {

@@ -27,6 +27,8 @@ type fakeDoor struct {
 	tokens []string
 	hellos []*workerv1.Hello
 	told   []*workerv1.Status
+	begun  bool // it wants to hear
+	begins []*workerv1.Begun
 	joined int           // streams that live
 	kick   chan struct{} // closed: end the streams
 	server *grpc.Server
@@ -76,14 +78,14 @@ func (d *fakeDoor) Join(s workerv1.Fleet_JoinServer) error {
 	d.tokens = append(d.tokens, strings.Join(md.Get("authorization"), "|"))
 	d.hellos = append(d.hellos, first.GetHello())
 	d.joined++
-	kick := d.kick
+	kick, begun := d.kick, d.begun
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
 		d.joined--
 		d.mu.Unlock()
 	}()
-	w := &workerv1.Welcome{Door: d.minter.Door(), BeatMs: uint32(d.beat.Milliseconds()),
+	w := &workerv1.Welcome{Door: d.minter.Door(), BeatMs: uint32(d.beat.Milliseconds()), Begun: begun,
 		Keys: []*workerv1.Key{{Id: d.minter.Door(), PublicKey: d.minter.PublicKey()}}, Mac: d.secret}
 	if err := s.Send(&workerv1.JoinResponse{Message: &workerv1.JoinResponse_Welcome{Welcome: w}}); err != nil {
 		return err
@@ -97,7 +99,11 @@ func (d *fakeDoor) Join(s workerv1.Fleet_JoinServer) error {
 				return
 			}
 			d.mu.Lock()
-			d.told = append(d.told, m.GetStatus())
+			if b := m.GetBegun(); b != nil {
+				d.begins = append(d.begins, b)
+			} else {
+				d.told = append(d.told, m.GetStatus())
+			}
 			d.mu.Unlock()
 		}
 	}()

@@ -22,9 +22,7 @@ const (
 	// this worker to prefill.
 	prefillContextHeader = "X-Spokegate-Prefill-Context"
 	refusedHeader        = "X-Spokegate-Refused"
-	// wholeHeader marks an answer that the door's Envoy may read by itself: see wholePrefix.
-	wholeHeader   = "X-Spokegate-Whole"
-	attemptHeader = "X-Envoy-Attempt-Count"
+	attemptHeader        = "X-Envoy-Attempt-Count"
 )
 
 // retryAfter is told with what another worker may serve.
@@ -151,12 +149,11 @@ func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, op openai.Op, r
 	w.log.Info("refused", "admission", claimed(r.Header), "code", reason)
 	w.metrics.refused.WithLabelValues(reason).Inc()
 	rw.Header().Set(refusedHeader, reason)
-	answer(rw, op, e)
+	answer(rw, e, e.Body(op))
 }
 
-// answer sends an error of our own and returns the bytes of its body.
-func answer(rw http.ResponseWriter, op openai.Op, e *openai.Error) int64 {
-	body := e.Body(op)
+// answer sends an error of our own and returns how many bytes of its body.
+func answer(rw http.ResponseWriter, e *openai.Error, body []byte) int64 {
 	for _, h := range e.Headers() {
 		rw.Header().Set(h.Name, h.Value)
 	}

@@ -26,13 +26,19 @@ type realDoor struct {
 
 func newRealDoor(t *testing.T) *realDoor {
 	t.Helper()
+	return newRealDoorThat(t, nil)
+}
+
+// newRealDoorThat is one that wants to hear what has begun.
+func newRealDoorThat(t *testing.T, began func(admission, endpoint, addr string)) *realDoor {
+	t.Helper()
 	m := identity.NewMinter("door-real")
 	l, err := net.Listen("unix", t.TempDir()+"/s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &realDoor{minter: m, target: "unix:" + l.Addr().String(), Server: &join.Server{
-		Fleet: fleet.New(), Token: "token", Door: "door-real", Keys: m.Keys, Beat: time.Minute, Log: quiet()}}
+		Fleet: fleet.New(), Token: "token", Door: "door-real", Keys: m.Keys, Beat: time.Minute, Log: quiet(), Began: began}}
 	g := grpc.NewServer()
 	workerv1.RegisterFleetServer(g, d.Server)
 	served := make(chan error, 1)

@@ -11,19 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/openai"
-	"github.com/spokegate/spokegate/usage"
 )
 
 const (
 	// maxWhole is how much of a body that is not a stream is held, so that a client gets all or a clean error. A larger
 	// one streams.
 	maxWhole = 256 << 10
-	// maxRead is the largest answer that the door's Envoy reads by itself; it takes a whole thread meanwhile. A larger one is left to
-	// the door's meter.
-	maxRead = 16 << 10
-	// wholePrefix begins the value of wholeHeader; what follows is the length of the body in bytes.
-	wholePrefix = "bytes="
 	// readSize is what is read of a stream at once. A stream holds it as long as it lives.
 	readSize = 16 << 10
 	// errorMost is how long the body of a refusal may take. Its status says enough.
@@ -51,9 +46,9 @@ func whole(body io.Reader) (held *bytes.Buffer, err error) {
 
 // relayStream passes an event stream on, event by event, and says by its end how the request ended.
 func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) {
-	meter := openai.NewMeter(a.op, true)
-	cutter := a.cutter()
+	cutter := &events{to: newNotes(a.op, a.stripper())}
 	rw.Header().Set("Content-Type", openai.EventStream) // and not as the engine spells it: the door's meter goes by it
+	rw.Header().Set(noteHeader, noteStream)
 	room := streams.Get().(*streamRoom)
 	defer func() {
 		if cap(room.out) <= 4*readSize {
@@ -62,25 +57,34 @@ func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *htt
 	}()
 	for {
 		n, err := body.Read(room.in[:])
-		meter.Write(room.in[:n])
 		room.out = cutter.write(room.out[:0], room.in[:n])
+		if a.status == 0 && len(room.out) > 0 {
+			a.begin(r)
+		}
 		if gone := a.send(rw, room.out); gone != nil {
-			a.endStream(meter, clientCut)
+			a.endStream(cutter, clientCut)
 			return
 		}
 		if err != nil {
-			a.finishStream(rw, r, resp, meter, cutter, err)
+			a.finishStream(rw, r, resp, cutter, err)
 			return
 		}
 	}
 }
 
-// cutter takes out of the stream what the client did not ask for.
-func (a *attempt) cutter() *events {
-	if countable(a.request) {
-		return &events{each: (&stripper{client: a.request.IncludeUsage}).event}
+// begin tells the door that has admitted the request that its prompt is computed.
+func (a *attempt) begin(r *http.Request) {
+	if a.trusted.Leg == identity.LegMain {
+		a.w.begun.tell(identity.KeyOf(r.Header.Get(contextHeader)), a.trusted.Admission)
 	}
-	return &events{each: func(out, event []byte, _ []span) []byte { return append(out, event...) }}
+}
+
+// stripper takes out of the stream what the client did not ask for; nil: there is no such thing.
+func (a *attempt) stripper() *stripper {
+	if !countable(a.request) {
+		return nil
+	}
+	return &stripper{client: a.request.IncludeUsage}
 }
 
 // send writes and flushes. The headers go with the first bytes.
@@ -101,44 +105,41 @@ func (a *attempt) send(rw http.ResponseWriter, p []byte) error {
 }
 
 // finishStream is the end of the engine's bytes, as it wanted or not.
-func (a *attempt) finishStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, meter *openai.Meter, cutter *events, err error) {
+func (a *attempt) finishStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, cutter *events, err error) {
 	if err != io.EOF && r.Context().Err() != nil {
-		a.endStream(meter, clientCut)
+		a.endStream(cutter, clientCut)
 		return
 	}
 	rest, whole := cutter.close(nil)
 	if gone := a.send(rw, rest); gone != nil {
-		a.endStream(meter, clientCut)
+		a.endStream(cutter, clientCut)
 		return
 	}
-	a.endStream(meter, upstreamCut)
-	if a.outcome != upstreamCut {
-		return
-	}
-	// No terminal event. Fine if the engine ended its body in a way that a death could not.
+	a.endStream(cutter, upstreamCut)
+	// No terminal event is fine if the engine ended its body in a way that a death could not.
 	framed := resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0
-	if err == io.EOF && whole && framed && a.status != 0 {
+	switch {
+	case a.outcome != upstreamCut:
+		_ = a.send(rw, cutter.lastNote()) // of a client that has left the record says the same
+	case err == io.EOF && whole && framed && a.status != 0:
 		a.outcome = complete
 		a.anomalies = append(a.anomalies, "no_terminal_event")
-		return
-	}
-	a.brokeOff(err)
-	if a.status == 0 {
+		_ = a.send(rw, cutter.lastNote())
+	case a.status == 0:
+		a.brokeOff(err)
 		a.cutBefore(rw)
-		return
-	}
-	end := cutEvent(a.op, a.cut().midway())
-	if cutter.inside() {
-		end = append([]byte("\n\n"), end...)
-	}
-	if a.send(rw, end) != nil {
-		a.outcome = clientCut
+	default:
+		a.brokeOff(err)
+		if a.send(rw, cutter.cutOff(cutEvent(a.op, a.cut().midway()))) != nil {
+			a.outcome = clientCut
+		}
 	}
 }
 
 // endStream takes the meter's report. A stream whose terminal event was seen is complete whoever left after it.
-func (a *attempt) endStream(meter *openai.Meter, otherwise string) {
-	a.report, a.metered = meter.Close(), true
+func (a *attempt) endStream(cutter *events, otherwise string) {
+	cutter.leave()
+	a.report, a.metered = cutter.to.meter.Close(), true
 	switch {
 	case a.report.Failed:
 		a.outcome = upstreamError
@@ -164,10 +165,10 @@ func cutEvent(op openai.Op, message string) []byte {
 // relayWhole passes one JSON value on.
 func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media string, body io.Reader) {
 	rw.Header().Set("Content-Type", "application/json")
-	meter := openai.NewMeter(a.op, false)
 	buf, err := whole(body)
 	defer wholes.Put(buf)
 	held := buf.Bytes()
+	meter := openai.NewMeter(a.op, false)
 	meter.Write(held)
 	if err == nil && len(held) == maxWhole {
 		a.relayLarge(rw, r, meter, held, body)
@@ -187,17 +188,22 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 			a.anomalies = append(a.anomalies, "bad_body_end") // the value is whole all the same
 		}
 		rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
-		if len(held) <= maxRead && a.counted() && plain(held) {
-			rw.Header().Set(wholeHeader, wholePrefix+strconv.Itoa(len(held)))
-		}
+		noteWhole(rw, &a.report, held)
 		a.endWhole(a.send(rw, held))
 	}
 }
 
-// counted says that the answer tells what it used, and nothing to doubt. Of a request for a stream that is not enough: the door
-// waits for its meter.
-func (a *attempt) counted() bool {
-	return !a.request.Stream && a.report.CountedFrom == usage.CountedEngine && !a.report.Failed && len(a.report.Anomalies) == 0
+// readWhole is what an answer that is whole says of itself.
+func (a *attempt) readWhole(body []byte) openai.Report {
+	meter := openai.NewMeter(a.op, false)
+	meter.Write(body)
+	return meter.Close()
+}
+
+// noteWhole tells the door what the answer has used.
+func noteWhole(rw http.ResponseWriter, report *openai.Report, body []byte) {
+	var room [openai.MaxNote]byte
+	rw.Header().Set(noteHeader, string(openai.AppendNote(room[:0], report, int64(len(body)))))
 }
 
 func (a *attempt) endWhole(gone error) {
@@ -258,6 +264,8 @@ func (a *attempt) relayError(rw http.ResponseWriter, r *http.Request, resp *http
 	a.outcome, a.status, a.first = upstreamError, status, time.Now()
 	rw.Header().Set("Content-Type", "application/json")
 	rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
+	report := a.readWhole(held)
+	noteWhole(rw, &report, held)
 	rw.WriteHeader(status)
 	n, _ := rw.Write(held)
 	a.sent = int64(n)

@@ -18,6 +18,7 @@ type session struct {
 	told     Description // in Hello
 	name     string      // the door's, once welcomed
 	keys     []string    // that it held then
+	begun    *begunBox   // what the door is to hear of its requests
 	beat     time.Duration
 	welcomes chan *workerv1.Welcome
 	ended    chan error
@@ -65,13 +66,26 @@ func (s *session) run(ctx context.Context) error {
 			return errStopped
 		}
 		beat.Reset(s.beat * 3 / 4)
+		if err := s.wait(ctx, changed, beat.C); err != nil {
+			return err
+		}
+	}
+}
+
+// wait returns when the door is to be told how the worker is. What has begun goes out meanwhile.
+func (s *session) wait(ctx context.Context, changed <-chan struct{}, beat <-chan time.Time) error {
+	for {
 		select {
-		case <-changed:
-		case <-beat.C:
-		case w := <-s.welcomes:
-			if err := s.welcome(w); err != nil {
-				return err
+		case <-s.begun.filled:
+			if err := s.stream.Send(s.door.begun.take(s.begun)); err != nil {
+				return s.cause(err)
 			}
+		case <-changed:
+			return nil
+		case <-beat:
+			return nil
+		case w := <-s.welcomes:
+			return s.welcome(w)
 		case err := <-s.ended:
 			s.ended <- err
 			return err
@@ -109,6 +123,10 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 	}
 	s.door.keys.release(s.keys) // of the welcome before this one
 	s.keys = held
+	if !w.Begun {
+		held = nil
+	}
+	s.door.begun.name(s.begun, held)
 	s.door.seeds.name(s, w.Door, w.HashSeed)
 	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
 		s.beat = min(max(ms, beatLeast), beatMost)
@@ -141,6 +159,7 @@ func (s *session) hold(w *workerv1.Welcome) (held []string, err error) {
 
 func (s *session) release() {
 	s.door.keys.release(s.keys)
+	s.door.begun.name(s.begun, nil)
 	s.door.seeds.forget(s)
 	if s.name != "" {
 		s.door.doors.left(s.door.target)

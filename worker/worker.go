@@ -43,6 +43,7 @@ type Worker struct {
 	monitor   *monitor // nil: the engine's own word is believed
 	metrics   metrics
 	running   *running
+	begun     begun
 }
 
 // New listens, and does nothing more before Run. Run must be called to free the listener.
@@ -196,7 +197,7 @@ func (w *Worker) join(life, stopping context.Context, target string) {
 // door is one that is known by host to its certificate; empty: by target.
 func (w *Worker) door(target, host string) *door {
 	return &door{target: target, host: strings.TrimSuffix(host, "."), token: w.cfg.JoinToken, secure: w.cfg.DoorCredentials, states: w.states, keys: w.keys,
-		doors: &w.doors, seeds: w.seeds, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
+		doors: &w.doors, seeds: w.seeds, begun: &w.begun, cut: w.cut, log: w.log, hello: func(d Description) *workerv1.Hello {
 			return &workerv1.Hello{
 				Worker: w.cfg.Name, Endpoint: w.cfg.Endpoint, Address: w.address, Engine: w.cfg.Engine.Kind(),
 				Epoch: d.Epoch, BlockSize: d.BlockSize, Blocks: d.Blocks, BlocksAddress: w.cfg.BlocksAddress, Version: w.cfg.Version,

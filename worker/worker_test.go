@@ -148,7 +148,7 @@ func TestWhatTheEngineGets(t *testing.T) {
 		sse(w, "data: [DONE]\n\n")
 	}), nil)
 	body := `{ "stream":true, "seed":9007199254740993, "messages":[] ,"model":"m" }`
-	resp, _ := s.do(t, s.request(t, context.Background(), "adm", "/v1/chat/completions?x=1", body,
+	resp, client := s.do(t, s.request(t, context.Background(), "adm", "/v1/chat/completions?x=1", body,
 		"Authorization", "Bearer secret", "X-Api-Key", "secret", "Cookie", "secret", "X-Spokegate-Team", "t", "X-Gateway-Destination-Endpoint", "x",
 		"X-Data-Parallel-Rank", "1", "Accept-Encoding", "gzip", "X-Envoy-Attempt-Count", "2", "X-Request-Id", "forged", "Traceparent", "00-1"))
 	g := <-seen
@@ -176,7 +176,7 @@ func TestWhatTheEngineGets(t *testing.T) {
 	r := s.journal.one(t, "adm")
 	if r.Id != "adm/served/2/main" || r.Attempt != 2 || r.Kind != "served" || r.Worker != "w1" || r.Spoke != "here" || r.Key != "k" ||
 		r.Team != "t" || r.Model != "m" || r.Endpoint != "large" || r.Revision != 3 || r.Operation != "chat" || !r.Stream ||
-		r.GetStatus() != 200 || r.GetRequestBytes() != int64(len(body)) || r.GetResponseBytes() != int64(len("data: [DONE]\n\n")) || r.EndedAt == nil {
+		r.GetStatus() != 200 || r.GetRequestBytes() != int64(len(body)) || r.GetResponseBytes() != int64(len(client)) || withoutNotes(client) != "data: [DONE]\n\n" || r.EndedAt == nil {
 		t.Errorf("record %v", r)
 	}
 }
@@ -198,20 +198,17 @@ func TestStreamingWithoutDelay(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
-	for i := range 3 {
-		note := ": spokegate-usage {\"completion_tokens\":1}\n"
-		if i == 0 {
-			note = ": spokegate-usage {\"prompt_tokens\":1,\"completion_tokens\":1}\n"
-		}
-		for _, want := range []string{note, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n", "\n"} {
+	for _, used := range []string{`"completion_tokens":1`, `"events":2`, `"events":3`} {
+		for _, want := range []string{"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n", "\n", ": spokegate-usage {\"prompt_tokens\":1," + used + "}\n", "\n"} {
 			if line, err := in.ReadString('\n'); err != nil || line != want {
-				t.Fatalf("%q %v", line, err)
+				t.Errorf("%q %v", line, err)
 			}
 		}
 		next <- struct{}{}
 	}
-	if rest, err := io.ReadAll(in); err != nil || string(rest) != "data: [DONE]\n\n" {
-		t.Fatalf("%q %v", rest, err)
+	want := ": spokegate-usage {\"prompt_tokens\":1,\"completion_tokens\":1,\"terminal\":true}\n\ndata: [DONE]\n\n"
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != want {
+		t.Errorf("%q %v", rest, err)
 	}
 }
 

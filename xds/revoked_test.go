@@ -12,6 +12,9 @@ import (
 	"github.com/spokegate/spokegate/policy"
 )
 
+// patience is for what must come, on a machine that is busy.
+const patience = 3 * time.Minute
+
 // revoke changes the spoke's own list, as the command does, and waits until a running agent has taken it up.
 func (s *spoke) revoke(d *datadriven.TestData) {
 	var want []policy.Revocation
@@ -42,9 +45,9 @@ func (s *spoke) revokedFile(harm func(path string) error) string {
 
 func (s *spoke) until(what string, fact func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(30 * time.Second); s.agent != nil && !fact(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); s.agent != nil && !fact(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatalf("not within 30 s: %s", what)
+			s.t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }

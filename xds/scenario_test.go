@@ -162,7 +162,7 @@ func (s *spoke) answer(expected bool) string {
 	select {
 	case a := <-s.answers:
 		return a + "\n"
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		s.t.Fatal("no answer")
 		return ""
 	}

@@ -27,7 +27,7 @@ func TestADoorThatWaitsSaysSo(t *testing.T) {
 	d.agent = xds.NewAgent(t.TempDir(), &policy.Current{}, xds.NewFile("/nowhere", log), xds.Options{Log: log})
 	done := d.tellWaiting()
 	said := ""
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(said, "never was one here"); {
+	for deadline := time.Now().Add(3 * time.Minute); !strings.Contains(said, "never was one here"); {
 		if time.Now().After(deadline) {
 			t.Fatalf("it says %q", said)
 		}

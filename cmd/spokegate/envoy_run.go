@@ -83,6 +83,11 @@ func runEnvoyProcess(ctx context.Context, args []string) error {
 	if err := e.complete(); err != nil {
 		return err
 	}
+	lock, err := holdRun(e.door.dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	bootstrap := filepath.Join(e.door.dir, "run", "envoy.json")
 	if err := writeBootstrap(bootstrap, e.door.envoy); err != nil {
 		return err

@@ -72,6 +72,7 @@ func startLike(t *testing.T, script string, page *adminPage, change func(*envoyR
 	e := &envoyLike{page: page, ended: make(chan error, 1)}
 	e.flags.register(flag.NewFlagSet("test", flag.ContinueOnError))
 	e.flags.delay, e.flags.drain, e.flags.settle = 0, time.Hour, 0
+	e.flags.grace, e.flags.idle = time.Hour, time.Hour // no time but what a test sets ends anything
 	e.flags.door.envoy.Admin = strings.TrimPrefix(server.URL, "http://")
 	e.flags.door.envoy.DrainFile = filepath.Join(t.TempDir(), "drain")
 	if change != nil {
@@ -96,9 +97,9 @@ const obedient = `trap "exit 0" TERM; STARTED; while :; do sleep 0.05; done`
 
 func soon(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within three minutes: %s", what)
 		}
 	}
 }
@@ -197,5 +198,32 @@ func TestEnvoyRunFlags(t *testing.T) {
 		if err := e.complete(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v", c.args, err)
 		}
+	}
+}
+
+// TestOneEnvoyAFolder: a second one leaves the first one's files as they are, and the first one's end lets others in.
+func TestOneEnvoyAFolder(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"-dir", dir, "-envoy", "/bin/true"}
+	bootstrap := filepath.Join(dir, "run", "envoy.json")
+	for range 2 {
+		var how exitStatus
+		if err := runEnvoyProcess(t.Context(), args); !errors.As(err, &how) {
+			t.Fatalf("alone: %v", err)
+		}
+		first, err := holdRun(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(bootstrap, []byte("the first one's"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := runEnvoyProcess(t.Context(), args); err == nil || !strings.Contains(err.Error(), "envoy run` runs in "+dir) {
+			t.Errorf("beside another: %v", err)
+		}
+		if text, _ := os.ReadFile(bootstrap); string(text) != "the first one's" {
+			t.Errorf("the first one's file is %.100s", text)
+		}
+		first.Close()
 	}
 }

@@ -141,8 +141,8 @@ func (h *hubRoleFlags) push(cuts push.Cuts, reg prometheus.Registerer, log *slog
 // serve answers operators and doors until ctx is done.
 func (h *hubRoleFlags) serve(ctx context.Context, of *hub.Hub, p *push.Server, reg *prometheus.Registry, log *slog.Logger) error {
 	server := api.New(api.Config{Hub: of, Replicas: func() []api.Replica { return replicas(p.Holders()) }, Used: usedOf(p), Log: log, Registerer: reg, Now: time.Now})
-	operators := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute,
-		WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	operators := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: pageAsked,
+		WriteTimeout: pageRead, IdleTimeout: pageIdle, MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	serve := func(lis net.Listener) error { return operators.Serve(lis) }
 	if h.tlsCert != "" {
 		files := &certFile{cert: h.tlsCert, key: h.tlsKey, log: log}

@@ -43,7 +43,7 @@ func TestJournalWhoseShippingCannotBegin(t *testing.T) {
 // awaitNote waits until a journal's notes have some text.
 func awaitNote(t *testing.T, j *journal, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var r report
 		j.note(&r)
 		notes := strings.Join(r.lines, "\n")

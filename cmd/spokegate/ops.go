@@ -23,6 +23,14 @@ type page struct {
 	handler http.Handler
 }
 
+// How long who asks for a page may take: to send what it asks, to read the answer, and to ask again. A page is made in seconds, and
+// none is a stream.
+const (
+	pageAsked = time.Minute
+	pageRead  = 2 * time.Minute
+	pageIdle  = 2 * time.Minute
+)
+
 // newOps serves what operators ask: /metrics, /healthz (the process answers), /readyz (it can serve requests, or why not), and
 // more.
 func newOps(reg *prometheus.Registry, ready func() report, more ...page) *http.Server {
@@ -35,7 +43,7 @@ func newOps(reg *prometheus.Registry, ready func() report, more ...page) *http.S
 	for _, p := range more {
 		mux.Handle(p.pattern, p.handler)
 	}
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: pageAsked, WriteTimeout: pageRead, IdleTimeout: pageIdle}
 }
 
 // report says whether a role can serve, and in every case why, line by line. The zero value is not ready: nobody said so.

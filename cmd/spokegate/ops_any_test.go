@@ -1,9 +1,16 @@
 package main
 
 import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spokegate/spokegate/fleet"
 	"github.com/spokegate/spokegate/policy"
@@ -41,5 +48,39 @@ func TestOneEndpointIsEnoughForSome(t *testing.T) {
 		if c.line != "" && !slices.Contains(any.lines, c.line) {
 			t.Errorf("%q: %q, want %q", c.endpoints, any.lines, c.line)
 		}
+	}
+}
+
+// TestWhoDoesNotReadAPage is not waited for.
+func TestWhoDoesNotReadAPage(t *testing.T) {
+	ended := make(chan struct{})
+	ops := newOps(prometheus.NewRegistry(), func() report { return report{} }, page{"GET /endless", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		defer close(ended)
+		for {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	})})
+	if ops.ReadTimeout != pageAsked || ops.WriteTimeout != pageRead || ops.IdleTimeout != pageIdle {
+		t.Errorf("%v, %v, %v", ops.ReadTimeout, ops.WriteTimeout, ops.IdleTimeout)
+	}
+	ops.WriteTimeout = 50 * time.Millisecond // not to wait for two minutes
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = ops
+	server.Start()
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /endless HTTP/1.1\r\nHost: ops\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("the page is still being written")
 	}
 }

@@ -104,18 +104,13 @@ func openSite(dir string) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range []string{dir, filepath.Join(dir, "run"), filepath.Join(dir, "log")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, err
-		}
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, "run", "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := holdRun(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "log"), 0o700); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("another `spokegate up` runs in %s: stop it, or choose another folder with -dir", dir)
+		return nil, err
 	}
 	return &site{dir: dir, self: self, lock: lock, envFile: filepath.Join(dir, "env"), demoKey: filepath.Join(dir, "demo.key"),
 		bootstrap: filepath.Join(dir, "run", "envoy.json"), joinToken: filepath.Join(dir, "run", "join-token")}, nil

@@ -43,6 +43,7 @@ func (c *control) serve(path string) (stop func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /drain", c.serveDrain)
+	// An answer lasts as long as the drain; its few lines fit into the socket's buffer, also where nobody reads them.
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	done := make(chan struct{})
 	go func() {

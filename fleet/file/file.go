@@ -104,8 +104,8 @@ func (s *Source) look(ctx context.Context, first bool) {
 		return
 	}
 	s.wanted = list
-	s.note(func(st *Status) { st.Read, st.Problem = true, "" })
 	s.apply(ctx, list)
+	s.note(func(st *Status) { st.Read = true }) // not before: until they have joined it would be a file that has nobody
 	s.Log.Info("workers read", "file", s.Path, "workers", len(list))
 }
 

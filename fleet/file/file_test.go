@@ -147,7 +147,7 @@ func entry(name string, address int) string {
 func (f *following) until(want, problem string) {
 	f.Helper()
 	var got, watched, wrong string
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var all, names []string
 		for _, w := range f.fleet.View().Workers {
 			is := w.Name + "@" + w.Addr

@@ -124,7 +124,7 @@ func (s *server) follow(t *testing.T) (*Source, *fleet.Fleet) {
 func until(t *testing.T, fact func() string, want string) {
 	t.Helper()
 	var got string
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if got = fact(); strings.Contains(got, want) {
 			return
 		}

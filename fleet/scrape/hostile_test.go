@@ -43,7 +43,7 @@ func TestWhatEnginesSayIsHarmless(t *testing.T) {
 		}
 		s.Watch(t.Context(), []Target{{Worker: w}})
 		said := ""
-		for end := time.Now().Add(30 * time.Second); said == "" && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); said == "" && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			said = f.View().Workers[0].Status().Reason
 		}
 		s.Watch(t.Context(), nil)

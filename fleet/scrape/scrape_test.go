@@ -42,7 +42,7 @@ func startEngine(t *testing.T, metrics http.HandlerFunc) *engine {
 
 func (e *engine) start() {
 	var lis net.Listener
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		var err error
 		if lis, err = net.Listen("tcp", e.addr); err == nil {
 			break
@@ -77,6 +77,9 @@ func vllmPage(t *testing.T) string {
 	return string(data)
 }
 
+// patience is for what must come, on a machine that is busy.
+const patience = 3 * time.Minute
+
 // rig is a scraper that looks quickly, and a fleet.
 type rig struct {
 	*testing.T
@@ -105,7 +108,7 @@ func (r *rig) join(name, addr, kind string) Target {
 func (r *rig) until(name, what string, is func(fleet.Worker) bool) {
 	r.Helper()
 	var w fleet.Worker
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		for _, w = range r.fleet.View().Workers {
 			if w.Name == name && is(w) {
 				return

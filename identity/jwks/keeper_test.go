@@ -147,7 +147,7 @@ func config(url, file string) identity.IssuerConfig {
 
 func eventually(t *testing.T, what string, fact func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !fact(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !fact(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}
@@ -219,7 +219,7 @@ func TestAnUnknownKeyIsAskedFor(t *testing.T) {
 	eventually(t, "the first key is taken", r.takes(t, first))
 	p.set(text(second.set()))
 	eventually(t, "the second key is asked for", r.takes(t, second))
-	if n := p.asks(); n > 3 { // one in flight may have got the first set again
+	if n := p.asks(); n > 5 { // each key may have been asked for once more while the answer was on its way
 		t.Errorf("asked %d times", n)
 	}
 

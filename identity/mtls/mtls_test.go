@@ -54,7 +54,7 @@ func meet(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error)
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = raw.SetDeadline(time.Now().Add(2 * time.Minute))
 	c := tls.Client(raw, client)
 	if err := c.Handshake(); err != nil {
 		return tls.ConnectionState{}, err

@@ -26,7 +26,7 @@ func StartCluster(t testing.TB) *Cluster {
 		clients[i] = redis.NewClient(&redis.Options{Network: "unix", Addr: c.Nodes[i].Socket})
 		defer clients[i].Close()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // nodes learn of each other by gossip, and the machine is busy
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // nodes learn of each other by gossip, and the machine is busy
 	defer cancel()
 	for i, client := range clients {
 		first, last := i*slots/len(clients), (i+1)*slots/len(clients)-1

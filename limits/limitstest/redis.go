@@ -119,9 +119,14 @@ func (r *Redis) Kill() {
 func (r *Redis) Restart() {
 	r.t.Helper()
 	r.Kill()
-	if err := r.start(); err != nil {
-		r.t.Fatalf("redis-server does not start again: %v", err)
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = r.start(); err == nil {
+			return
+		}
+		// Somebody's outgoing connection may have taken the port for a while.
 	}
+	r.t.Fatalf("redis-server does not start again: %v", err)
 }
 
 // Freeze stops it as kill -STOP does: connections stay, nothing is answered, what is sent waits. Thaw lets it go on.

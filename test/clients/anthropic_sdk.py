@@ -6,7 +6,7 @@ import time
 import anthropic
 
 from told import (
-    ENGINE_KEY, ENGINE_URL, HTTP2, IMAGE, KEY, LIMIT, MODEL, RATED_KEY, SMALL_KEY, UNICODE, URL, WEATHER,
+    ENGINE_KEY, ENGINE_URL, HTTP2, IMAGE, KEY, LIMIT, LONG, MODEL, PATIENCE, RATED_KEY, SMALL_KEY, UNICODE, URL, WEATHER,
     Heard, patiently, raises, retried_once, run, scripted, usage,
 )  # fmt: skip
 
@@ -17,7 +17,7 @@ SYSTEM = [{"type": "text", "text": "Be brief. " * 40, "cache_control": {"type": 
 
 
 def client(heard, key=KEY, url=URL, **more):
-    more = {"max_retries": 0, "timeout": 60, **more}
+    more = {"max_retries": 0, "timeout": PATIENCE, **more}
     return anthropic.Anthropic(
         base_url=url,
         api_key=key,
@@ -90,7 +90,7 @@ def stream():
 def left():
     """Leaves a long stream after eight events."""
     heard = Heard()
-    with client(heard).messages.stream(**ASK, max_tokens=3000) as s:
+    with client(heard).messages.stream(**ASK, max_tokens=LONG) as s:
         for n, _ in enumerate(s):
             if n == 8:
                 break
@@ -235,7 +235,7 @@ def together():
     async def every():
         http = anthropic.DefaultAsyncHttpxClient(http2=HTTP2)
         async with anthropic.AsyncAnthropic(
-            base_url=URL, api_key=KEY, max_retries=0, timeout=60, http_client=http
+            base_url=URL, api_key=KEY, max_retries=0, timeout=PATIENCE, http_client=http
         ) as c:
             return await asyncio.gather(*(one(c, i) for i in range(20)))
 

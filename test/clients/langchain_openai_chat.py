@@ -10,7 +10,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
 from told import (
-    ENGINE_KEY, ENGINE_URL, HTTP2, IMAGE, KEY, MODEL, RATED_KEY, UNICODE, URL,
+    ENGINE_KEY, ENGINE_URL, HTTP2, IMAGE, KEY, LONG, MODEL, PATIENCE, RATED_KEY, UNICODE, URL,
     Heard, patiently, raises, retried_once, run, scripted, usage,
 )  # fmt: skip
 
@@ -32,7 +32,7 @@ def weather(city: str, days: int) -> str:
 
 def model(heard, key=KEY, url=URL, http2=HTTP2, **more):
     return ChatOpenAI(
-        **{"model": MODEL, "max_retries": 0, "timeout": 60, "include_response_headers": True, **more},
+        **{"model": MODEL, "max_retries": 0, "timeout": PATIENCE, "include_response_headers": True, **more},
         base_url=url + "/v1",
         api_key=key,
         http_client=openai.DefaultHttpxClient(http2=http2, event_hooks={"response": [heard]}),
@@ -77,7 +77,7 @@ def stream():
 
 def left():
     heard = Heard()
-    chunks = model(heard, max_tokens=3000).stream(ASK)
+    chunks = model(heard, max_tokens=LONG).stream(ASK)
     for _ in range(8):
         next(chunks)
     chunks.close()

@@ -6,14 +6,14 @@ import openai
 import pydantic
 
 import told
-from told import HTTP2, KEY, MODEL, URL, WEATHER, Heard, run, usage
+from told import HTTP2, KEY, MODEL, PATIENCE, URL, WEATHER, Heard, run, usage
 
 heard = Heard()
 client = openai.OpenAI(
     base_url=URL + "/v1",
     api_key=KEY,
     max_retries=0,
-    timeout=60,
+    timeout=PATIENCE,
     http_client=openai.DefaultHttpxClient(http2=HTTP2, event_hooks={"response": [heard]}),
 )
 ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hello from the matrix"}]}

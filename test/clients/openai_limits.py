@@ -9,7 +9,7 @@ import openai
 import zstandard
 
 from told import (
-    ENGINE_KEY, ENGINE_URL, HTTP2, KEY, MODEL, QUOTA_KEY, RATED_KEY, SMALL_KEY, TOKENS, TOKENS_KEY, UNICODE, URL,
+    ENGINE_KEY, ENGINE_URL, HTTP2, KEY, MODEL, PATIENCE, QUOTA_KEY, RATED_KEY, SMALL_KEY, TOKENS, TOKENS_KEY, UNICODE, URL,
     Heard, patiently, raises, retried_once, scripted, usage,
 )  # fmt: skip
 
@@ -18,7 +18,7 @@ ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hello from the 
 
 def client(heard, key=KEY, url=URL, **more):
     http = openai.DefaultHttpxClient(http2=HTTP2, event_hooks={"response": [heard]})
-    more = {"max_retries": 0, "timeout": 60, "http_client": http, **more}
+    more = {"max_retries": 0, "timeout": PATIENCE, "http_client": http, **more}
     return openai.OpenAI(base_url=url + "/v1", api_key=key, **more)
 
 
@@ -74,13 +74,13 @@ def tokens_per_minute():
 
     def until_refused():
         """Asks until it is refused, and gives what was heard of the last request that passed and of that refusal."""
-        for _ in range(20):
+        for _ in range(100):  # of which a slow machine may let many pass: with each minute come new tokens
             try:
                 r = c.chat.completions.create(**ASK, max_tokens=40)
             except openai.RateLimitError as e:
                 return e, heard[-2:]
             told.append(usage(heard.id(), r.usage.prompt_tokens, 40))
-        raise AssertionError("twenty requests passed")
+        raise AssertionError("a hundred requests passed")
 
     e, (_, refused) = until_refused()
     yield from told

@@ -11,10 +11,12 @@ import openai
 
 URL = os.environ["SPOKEGATE_URL"] + "/v1"
 MESSAGES = [{"role": "user", "content": "Hello from Python"}]
+PATIENCE = 180  # seconds that a slow machine may take for a request
+LONG = 100_000  # tokens that take the engine minutes
 
 
 def client(key):
-    return openai.OpenAI(base_url=URL, api_key=key, max_retries=0, timeout=30)
+    return openai.OpenAI(base_url=URL, api_key=key, max_retries=0, timeout=PATIENCE)
 
 
 def chat(c):
@@ -51,7 +53,7 @@ def stream(c):
 def left(c):
     """Leaves a long stream after eight chunks."""
     chunks = 0
-    with c.chat.completions.create(model="sim-small", messages=MESSAGES, max_tokens=3000, stream=True) as s:
+    with c.chat.completions.create(model="sim-small", messages=MESSAGES, max_tokens=LONG, stream=True) as s:
         for _ in s:
             chunks += 1
             if chunks == 8:

@@ -4,7 +4,7 @@ A script runs cases; each yields what its client was told of the requests that i
 compares with the journals. A case that goes wrong prints its traceback as such a line.
 
 Environment: SPOKEGATE_URL and SPOKEGATE_KEY of a door before simulated engines, SPOKEGATE_KEY_SMALL (sim-small only) and
-SPOKEGATE_KEY_RATED (one request in two seconds), SPOKEGATE_KEY_TOKENS (SPOKEGATE_TOKENS of them a minute) and
+SPOKEGATE_KEY_RATED (one request in ten seconds), SPOKEGATE_KEY_TOKENS (SPOKEGATE_TOKENS of them a minute) and
 SPOKEGATE_KEY_QUOTA (one request a day) of the same; SPOKEGATE_ENGINE_URL and SPOKEGATE_ENGINE_KEY of a door before
 an engine that plays a script, which is chosen by the user-agent; SPOKEGATE_CASES begins the name of each script;
 SPOKEGATE_HTTP2=1 offers HTTP/2; SSL_CERT_FILE holds whom to trust.
@@ -30,6 +30,8 @@ CASES = os.environ["SPOKEGATE_CASES"]
 HTTP2 = os.environ.get("SPOKEGATE_HTTP2") == "1"
 
 MODEL = "sim-small"
+PATIENCE = 180  # seconds that a client gives a request which is to succeed, on a machine that does much else
+LONG = 100_000  # tokens that take the engine minutes: whoever asks for them leaves before
 LIMIT = 8 << 20  # the body limit of the door
 IMAGE = "data:image/png;base64," + base64.b64encode(bytes(range(256)) * (6 << 12)).decode()[: 6 << 20]
 
@@ -75,7 +77,7 @@ def scripted(name):
 
 def patiently(attempt):
     """Repeats until a limit was met: a slow machine lets the rate recover between two requests."""
-    for _ in range(6):
+    for _ in range(30):
         if attempt():
             return
     raise AssertionError("the limit was never met")
@@ -87,7 +89,7 @@ def retried_once(heard, since):
         return False
     assert heard.statuses() == [429, 200], heard.statuses()
     wait = float(heard[0].headers["retry-after-ms"]) / 1000
-    assert 0 < wait <= 2, wait
+    assert 0 < wait <= 10, wait
     assert time.monotonic() - since >= wait, "came back before the time"
     return True
 

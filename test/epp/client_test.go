@@ -19,7 +19,7 @@ import (
 )
 
 // patience is for what happens at once, unless the machine is busy.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // call is a request to a listener.
 type call struct {

@@ -162,7 +162,7 @@ func start(cmd *exec.Cmd, exited chan<- error) error {
 }
 
 func (g *gateway) await(url string) error {
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if resp, err := http.Get(url); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {

@@ -121,7 +121,7 @@ func (p *picker) await() error {
 	}
 	defer conn.Close()
 	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		r, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "readiness"}, grpc.WaitForReady(true))
 		cancel()
 		if err == nil && r.GetStatus() == healthv1.HealthCheckResponse_SERVING {

@@ -96,9 +96,7 @@ func (w *worker) dies(t *testing.T) (revive func()) {
 	t.Helper()
 	w.close()
 	return func() {
-		if err := w.open(); err != nil {
-			t.Fatal(err)
-		}
+		until(t, "its address is free", func() bool { return w.open() == nil })
 		until(t, "the worker that lives again is picked", func() bool {
 			return call{subset: list(w.addr), method: "GET"}.do(t).status == http.StatusOK
 		})

@@ -19,7 +19,7 @@ import (
 )
 
 // patience is for what takes seconds on a free machine.
-const patience = 90 * time.Second
+const patience = 4 * time.Minute
 
 // rig is a spoke on this machine with its hub, Redis, Kafka and ledger, and a Prometheus that scrapes it all.
 type rig struct {

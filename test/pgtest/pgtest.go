@@ -122,7 +122,7 @@ func (p *Server) await() error {
 		return err
 	}
 	defer db.Close()
-	for late := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // polls a fact
+	for late := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // polls a fact
 		err := db.PingContext(context.Background())
 		if err == nil {
 			return nil

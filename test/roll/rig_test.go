@@ -18,7 +18,7 @@ import (
 )
 
 // patience is for what a busy machine may take its time with.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // spoke is a spoke's processes. Each door pair has an address of its own on loopback, another with each start, as pods have.
 type spoke struct {
@@ -184,7 +184,7 @@ func (s *spoke) eventually(what string, try func() error) {
 	s.t.Fatalf("%s: %v", what, err)
 }
 
-var asking = &http.Client{Timeout: 10 * time.Second}
+var asking = &http.Client{Timeout: patience}
 
 func page(url string) (string, error) {
 	resp, err := asking.Get(url)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	token = "a token for tests alone"
 	// patience is for what must come, on a machine that is busy.
-	patience = 60 * time.Second
+	patience = 3 * time.Minute
 )
 
 var quiet = slog.New(slog.DiscardHandler)

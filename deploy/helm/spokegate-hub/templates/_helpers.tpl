@@ -31,6 +31,6 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- $at := regexFind "^[a-z]+://[^/?]*" $url | regexFind ":[0-9]+$" | trimPrefix ":" }}
 {{- if and $at (ne (int $at) (int .port)) $.Values.networkPolicy.enabled }}{{ fail (printf "database.postgres.port: the url has %s, and the network policy lets %d through" $at (int .port)) }}{{ end }}
 {{- end }}
-{{- if and (gt (int .replicas) 1) (not .database.postgres.url) }}{{ fail "replicas: SQLite is one hub's; several want database.postgres.url" }}{{ end }}
+{{- if and (or (kindIs "invalid" .replicas) (gt (int .replicas) 1)) (not .database.postgres.url) }}{{ fail "replicas: SQLite is one hub's; several want database.postgres.url" }}{{ end }}
 {{- end }}
 {{- end }}

@@ -5,6 +5,11 @@
 {{- $sources := 0 }}
 {{- range list .policy.inline .policy.configMap .hub.address }}{{ if . }}{{ $sources = add1 $sources }}{{ end }}{{ end }}
 {{- if ne (int $sources) 1 }}{{ fail "policy: say where doors have it from: one of policy.inline, policy.configMap and hub.address" }}{{ end }}
+{{- if and (not .hub.address) (or .hub.maxAge .doors.gpus .doors.labels) }}{{ fail "hub.maxAge, doors.gpus and doors.labels are between doors and a hub: give hub.address" }}{{ end }}
+{{- range regexSplit "," (.doors.gpus | default "") -1 }}
+{{- $many := regexReplaceAll "^.*=" . "" | splitList "/" }}
+{{- if gt (int (last $many)) (int (first $many)) }}{{ fail (printf "doors.gpus: %s: more are free than there are" .) }}{{ end }}
+{{- end }}
 {{- if and .hub.address (not (or .hub.tls.secretName (.hub.tls.issuerRef).name)) }}
 {{- fail "hub.tls: doors are known to the hub by certificates: give secretName (tls.crt, tls.key, ca.crt), or issuerRef of cert-manager" }}{{ end }}
 {{- if and (not .clients.plaintext) (not (or .clients.tls.secretName (.clients.tls.issuerRef).name)) }}
@@ -40,6 +45,7 @@
 {{- if and (gt (int $w.engine.ranks) 1) (ne $w.engine.kind "vllm") (ne $w.engine.kind "sim") }}{{ fail (printf "workers[%s].engine.ranks: %s takes no rank from a request" $w.name $w.engine.kind) }}{{ end }}
 {{- if and $w.engine.servedName (has $w.engine.kind (list "trtllm" "sim")) }}{{ fail (printf "workers[%s].engine.servedName: %s serves under the name of its model" $w.name $w.engine.kind) }}{{ end }}
 {{- if not (or $.Values.doors.enabled $.Values.fleet.doors.address) }}{{ fail "workers: a shim serves only what a door has admitted: set doors.enabled=true, or say in fleet.doors where the doors are" }}{{ end }}
+{{- if and $.Values.doors.enabled (lt (int64 $w.bodyLimit) (int64 $.Values.doors.bodyLimit)) }}{{ fail (printf "workers[%s].bodyLimit: it would refuse what doors let through (doors.bodyLimit)" $w.name) }}{{ end }}
 {{- range $arg := $w.engine.args }}
 {{- if regexMatch "^--(host|port|uds|api-key)(=|$)" $arg }}{{ fail (printf "workers[%s].engine.args: %s would open the engine beside its shim" $w.name $arg) }}{{ end }}
 {{- end }}
@@ -47,7 +53,7 @@
 {{- range .Values.pickers }}
 {{- $p := include "sg.filled" (dict "item" . "defaults" $.Values.pickerDefaults) | fromYaml }}
 {{- if hasKey $seen $p.name }}{{ fail (printf "pickers: there are two of the name %s, of pickers and workers: their objects would be the same" $p.name) }}{{ end }}
-{{- if has $p.name (list "door" "doors" "worker") }}{{ fail (printf "pickers[%s].name: objects of doors and workers have that name" $p.name) }}{{ end }}
+{{- if has $p.name (list "door" "doors" "worker" "usage-reconcile") }}{{ fail (printf "pickers[%s].name: objects of the chart have that name" $p.name) }}{{ end }}
 {{- $_ := set $seen $p.name true }}
 {{- if and (not $p.plaintext) (not $p.tls.selfSigned) (not $p.tls.secretName) }}
 {{- fail (printf "pickers[%s]: prompts would cross the network unencrypted: set tls.selfSigned or tls.secretName, or say plaintext=true where the network itself encrypts" $p.name) }}{{ end }}

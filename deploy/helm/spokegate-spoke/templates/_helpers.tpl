@@ -7,6 +7,12 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
+{{- /* Labels of pods. The chart's version is not among them: each upgrade would start engines anew, for which nothing has changed. */ -}}
+{{- define "sg.podLabels" -}}
+{{ include "sg.selector" . }}
+spokegate.io/spoke: {{ .root.Values.spoke }}
+{{- end }}
+
 {{- define "sg.labels" -}}
 {{ include "sg.selector" . }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
