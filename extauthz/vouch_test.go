@@ -70,7 +70,7 @@ func TestContextsAreByMacWhereAllShareASecret(t *testing.T) {
 				}
 				for _, v := range verifiers {
 					got, err := v.Verify(token, g.Now())
-					want := identity.Context{Admission: fmt.Sprint("r-", n), Key: "k1", Team: "t1", Model: "cheap", Endpoint: "large",
+					want := identity.Context{Admission: fmt.Sprint("r-", n), Door: "door-1", Key: "k1", Team: "t1", Model: "cheap", Endpoint: "large",
 						Revision: got.Revision, Body: identity.BodyDigest([]byte(`{"model":"cheap","messages":[]}`))}
 					if err != nil || got != want {
 						t.Errorf("got %+v, %v\nwant %+v", got, err, want)

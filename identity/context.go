@@ -23,6 +23,7 @@ const (
 // reads what any writes of the same claims. A property test holds both against golang-jwt.
 type Context struct {
 	Admission string // id of the admission
+	Door      string // that made it: its Minter's name, whatever stands here before
 	Key       string // the key's id in the policy, never the secret
 	Team      string
 	Model     string

@@ -78,7 +78,7 @@ func TestMacsAgreeWithTheLibrary(t *testing.T) {
 	for i := range 200 {
 		m := NewMinter("door" + randomText(r))
 		want := Context{
-			Admission: fmt.Sprint(i, randomText(r)), Key: randomText(r), Team: randomText(r), Model: randomText(r),
+			Admission: fmt.Sprint(i, randomText(r)), Door: m.Door(), Key: randomText(r), Team: randomText(r), Model: randomText(r),
 			Endpoint: "e" + randomText(r), Revision: r.Uint64() >> r.IntN(64), Asked: randomText(r), EngineName: randomText(r),
 			Leg: randomText(r), Body: randomText(r), Worker: randomText(r),
 		}
@@ -235,7 +235,7 @@ func FuzzMacs(f *testing.F) {
 			if err != nil {
 				t.Fatalf("accepted %q, the oracle: %v", token, err)
 			}
-			for name, value := range map[string]string{"jti": got.Admission, "key": got.Key, "team": got.Team, "body": got.Body, "worker": got.Worker} {
+			for name, value := range map[string]string{"jti": got.Admission, "iss": got.Door, "key": got.Key, "team": got.Team, "body": got.Body, "worker": got.Worker} {
 				if theirs, _ := read[name].(string); theirs != value {
 					t.Fatalf("%s of %s: %q, the oracle read %q", name, token, value, theirs)
 				}

@@ -141,13 +141,6 @@ func decode(b []byte, s string) ([]byte, bool) {
 	return b, err == nil
 }
 
-// KeyOf is the id of the key that a context says it is signed with; empty: it says none.
-func KeyOf(token string) string {
-	head, _, _ := strings.Cut(token, ".")
-	id, _ := keyID(head)
-	return id
-}
-
 // keyID reads the header: EdDSA, a key, and nothing that would change what the signature means.
 func keyID(head string) (id string, ok bool) {
 	text, ok := decode(nil, head)
@@ -193,6 +186,8 @@ func parseClaims(payload string) (c claims, err error) {
 			c.before, err = f.integer()
 		case "rev":
 			c.Revision, err = f.integer()
+		case "iss":
+			c.Door, err = f.string()
 		case "jti":
 			c.Admission, err = f.string()
 		case "key":

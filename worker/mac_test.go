@@ -23,17 +23,19 @@ func plainEngine(t *testing.T) string {
 // byMac is a good request but that its context is by MAC.
 func (s *shim) byMac(t *testing.T, m *identity.Minter, admission string, to ...identity.Secret) *http.Request {
 	t.Helper()
-	q := s.request(t, context.Background(), admission, "/v1/chat/completions", chatBody)
+	q := s.request(t, context.Background(), admission, "/v1/chat/completions", streamBody)
 	q.Header.Set("X-Spokegate-Context", m.MintFor(identity.Context{Admission: admission, Key: "k", Team: "t", Model: "m", Endpoint: "large",
-		Revision: 3, Body: identity.BodyDigest([]byte(chatBody))}, time.Now(), to))
+		Revision: 3, Body: identity.BodyDigest([]byte(streamBody))}, time.Now(), to))
 	return q
 }
 
-// What the real door shares with a shim is what its contexts are served by, and of before a re-join for as long as they live.
+// What the real door shares with a shim is what its contexts are served by, and of before a re-join for as long as they live. Of all
+// of them it hears that they have begun.
 func TestContextsByMacAreServed(t *testing.T) {
-	d := newRealDoor(t)
+	begun := make(chan string, 9)
+	d := newRealDoorThat(t, func(admission, _, _ string) { begun <- admission })
 	d.Macs = true
-	s := d.join(t, plainEngine(t), func(c *Config) { c.keyLife = time.Hour })
+	s := d.join(t, server(t, streamsOrNot), func(c *Config) { c.keyLife = time.Hour })
 	address := s.Worker.Addr()
 	ready := func() bool {
 		all := d.Fleet.View().Workers
@@ -45,9 +47,16 @@ func TestContextsByMacAreServed(t *testing.T) {
 		t.Fatal("nothing is shared with a worker that is ready")
 	}
 	other := identity.NewSecret() // of another worker
-	if resp, body := s.do(t, s.byMac(t, d.minter, "a", other, first)); resp.StatusCode != 200 {
-		t.Errorf("%d %s", resp.StatusCode, body)
+	serves := func(q *http.Request, admission string) {
+		t.Helper()
+		if resp, body := s.do(t, q); resp.StatusCode != 200 {
+			t.Fatalf("%s: %d %s", admission, resp.StatusCode, body)
+		}
+		if got := wait(t, begun); got != admission {
+			t.Errorf("the door has heard of %q, want %q", got, admission)
+		}
 	}
+	serves(s.byMac(t, d.minter, "a", other, first), "a")
 	for name, c := range map[string]struct {
 		q      *http.Request
 		reason string
@@ -68,11 +77,8 @@ func TestContextsByMacAreServed(t *testing.T) {
 		return ok && second != first && ready()
 	})
 	second, _ := d.Secret(address)
-	for name, q := range map[string]*http.Request{"of before": under, "of now": s.byMac(t, d.minter, "now", second)} {
-		if resp, body := s.do(t, q); resp.StatusCode != 200 {
-			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
-		}
-	}
+	serves(under, "under way")
+	serves(s.byMac(t, d.minter, "now", second), "now")
 	s.keys.mu.Lock()
 	held := s.keys.held[secretPrefix+first.ID()]
 	s.keys.mu.Unlock()

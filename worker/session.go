@@ -123,10 +123,11 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 	}
 	s.door.keys.release(s.keys) // of the welcome before this one
 	s.keys = held
-	if !w.Begun {
-		held = nil
+	wants := ""
+	if w.Begun {
+		wants = w.Door
 	}
-	s.door.begun.name(s.begun, held)
+	s.door.begun.name(s.begun, wants)
 	s.door.seeds.name(s, w.Door, w.HashSeed)
 	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
 		s.beat = min(max(ms, beatLeast), beatMost)
@@ -159,7 +160,7 @@ func (s *session) hold(w *workerv1.Welcome) (held []string, err error) {
 
 func (s *session) release() {
 	s.door.keys.release(s.keys)
-	s.door.begun.name(s.begun, nil)
+	s.door.begun.name(s.begun, "")
 	s.door.seeds.forget(s)
 	if s.name != "" {
 		s.door.doors.left(s.door.target)

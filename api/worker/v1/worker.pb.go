@@ -783,7 +783,7 @@ func (x *Cancel) GetReason() string {
 // Welcome is all that a shim must know of a door.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the door.
+	// Name of the door, which its contexts say too ("iss"): by it the shim tells whose a request is.
 	Door string `protobuf:"bytes,1,opt,name=door,proto3" json:"door,omitempty"`
 	// How often Status is expected, in milliseconds.
 	BeatMs uint32 `protobuf:"varint,3,opt,name=beat_ms,json=beatMs,proto3" json:"beat_ms,omitempty"`
