@@ -210,7 +210,7 @@ func (s *Server) open(ctx context.Context, q question, c caller, req *openai.Req
 	return a.standing(decision)
 }
 
-// dispatch names the worker and signs the context.
+// dispatch names the worker and makes the context.
 func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai.Request, now time.Time) (answer, error) {
 	a := pass()
 	a.op, a.key, a.model, a.endpoint = c.op, c.key, c.model, c.model.Endpoint.Name
@@ -236,7 +236,7 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 	if c.model.EngineName != c.asked.Name { // which stands in the body
 		trusted.EngineName = c.model.EngineName
 	}
-	a.context, a.prefill = s.Minter.Mint(trusted, now), s.prefillLeg(choice, trusted, now)
+	a.context, a.prefill = s.vouch(trusted, now, choice.Addrs), s.prefillLeg(choice, trusted, now)
 	return a, nil
 }
 

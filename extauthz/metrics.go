@@ -15,11 +15,18 @@ type metrics struct {
 	credentials *prometheus.CounterVec
 	slowed      *prometheus.CounterVec
 	limits      *prometheus.CounterVec
+
+	byMac, bySignature prometheus.Counter // contexts that were made
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	auto := promauto.With(r)
+	contexts := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "spokegate_contexts_total",
+		Help: "Contexts of admitted requests for the workers that answer, by how they were made: mac or signature.",
+	}, []string{"how"})
 	return &metrics{
+		byMac: contexts.WithLabelValues("mac"), bySignature: contexts.WithLabelValues("signature"),
 		decisions: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokegate_admission_decisions_total",
 			Help: "Answers to Envoy by decision: admitted, head (large body may be sent), local (answered by the door), abandoned (Envoy gave up), or the error's code.",

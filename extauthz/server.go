@@ -42,6 +42,9 @@ type Config struct {
 	Limiter limits.Limiter
 	Flights *flight.Table
 	Minter  *identity.Minter
+	// Secrets are what the door shares with the worker at an address; nil: nothing with any, and all contexts are signed. A request
+	// whose workers all have one must go to no other.
+	Secrets func(addr string) (identity.Secret, bool)
 	// Picker names the worker in the admission's answer; nil: a picker of its own follows in Envoy's chain.
 	Picker Picker
 	// PickInHeader has the workers named in a header as well as in metadata, for gateways whose Envoy reads only that.

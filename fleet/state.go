@@ -119,16 +119,17 @@ func valid(w Worker) (Worker, error) {
 		return w, fmt.Errorf("%w: %d data-parallel ranks: want at most %d", ErrInvalid, w.Ranks, MaxRanks)
 	}
 	var err error
-	if w.Addr, err = canonical(w.Addr); err == nil && w.BlocksAddr != "" {
-		w.BlocksAddr, err = canonical(w.BlocksAddr)
+	if w.Addr, err = Canonical(w.Addr); err == nil && w.BlocksAddr != "" {
+		w.BlocksAddr, err = Canonical(w.BlocksAddr)
 	}
 	return w, err
 }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// canonical parses ip:port into the one form in which Envoy, the picker and the access log write an address.
-func canonical(addr string) (string, error) {
+// Canonical parses ip:port into the one form in which Envoy, the picker and the access log write an address. The error is an
+// ErrInvalid.
+func Canonical(addr string) (string, error) {
 	a, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return "", fmt.Errorf("%w: address %q: want ip:port, IPv6 in brackets", ErrInvalid, cut(addr))

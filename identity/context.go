@@ -16,12 +16,14 @@ const (
 )
 
 // Context is what a door has verified of one request. It travels as a JWT (EdDSA), with the admission as its id and the
-// endpoint as its audience.
+// endpoint as its audience; or, to workers that share a Secret with the door, as the same claims with a MAC for each of them: see
+// MintFor. Both are checked for the same, and are used up once.
 //
 // The JWT is written and read by hand, since it is on every request's path: any JWT library reads what Mint writes, and Verify
 // reads what any writes of the same claims. A property test holds both against golang-jwt.
 type Context struct {
 	Admission string // id of the admission
+	Door      string // that made it: its Minter's name, whatever stands here before
 	Key       string // the key's id in the policy, never the secret
 	Team      string
 	Model     string
@@ -64,7 +66,7 @@ func BodyDigest(body []byte) string {
 
 // Kinds of refusal, for metrics and answers.
 var (
-	ErrInvalid  = errors.New("the trusted context is missing, malformed or not signed by a door of this spoke")
+	ErrInvalid  = errors.New("the trusted context is missing, malformed or not made by a door of this spoke")
 	ErrExpired  = errors.New("the trusted context has expired or is not valid yet")
 	ErrAudience = errors.New("the trusted context is for another endpoint")
 	ErrReplayed = errors.New("the trusted context was used before")

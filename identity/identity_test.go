@@ -76,7 +76,7 @@ func mint(m *Minter, id string) string {
 func TestContextTravelsWhole(t *testing.T) {
 	m, v := pair()
 	got, err := v.Verify(mint(m, "a-1"), noon)
-	want := Context{Admission: "a-1", Key: "alice", Team: "t1", Model: "cheap", Endpoint: "large", Revision: 7}
+	want := Context{Admission: "a-1", Door: "door-1", Key: "alice", Team: "t1", Model: "cheap", Endpoint: "large", Revision: 7}
 	if err != nil || got != want {
 		t.Fatalf("got %+v, %v", got, err)
 	}

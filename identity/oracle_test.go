@@ -63,7 +63,7 @@ func TestAnyLibraryReadsAContext(t *testing.T) {
 	for i := range 100 {
 		m := NewMinter("door" + randomText(r))
 		want := Context{
-			Admission: fmt.Sprint(i, randomText(r)), Key: randomText(r), Team: randomText(r), Model: randomText(r),
+			Admission: fmt.Sprint(i, randomText(r)), Door: m.Door(), Key: randomText(r), Team: randomText(r), Model: randomText(r),
 			Endpoint: "e" + randomText(r), Revision: r.Uint64() >> r.IntN(64), Asked: randomText(r), EngineName: randomText(r),
 			Leg: randomText(r), Body: randomText(r), Worker: randomText(r),
 		}
@@ -197,7 +197,7 @@ func FuzzClaims(f *testing.F) {
 		if err != nil {
 			t.Fatalf("accepted %s %s, golang-jwt: %v", header, payload, err)
 		}
-		for name, value := range map[string]string{"jti": got.Admission, "key": got.Key, "team": got.Team, "model": got.Model,
+		for name, value := range map[string]string{"jti": got.Admission, "iss": got.Door, "key": got.Key, "team": got.Team, "model": got.Model,
 			"asked": got.Asked, "engine": got.EngineName, "body": got.Body, "leg": got.Leg, "worker": got.Worker} {
 			if theirs, _ := read[name].(string); theirs != value {
 				t.Fatalf("%s of %s: %q, golang-jwt read %q", name, payload, value, theirs)

@@ -15,12 +15,13 @@ import (
 type Verifier struct {
 	endpoint string
 
-	mu    sync.Mutex
-	keys  map[string]ed25519.PublicKey // by id
-	seen  map[use]struct{}             // of both generations
-	young []use                        // seen since turned
-	old   []use                        // seen in the generation before
-	turn  time.Time                    // when young becomes old
+	mu      sync.Mutex
+	keys    map[string]ed25519.PublicKey // by id
+	secrets map[string]Secret            // by id
+	seen    map[use]struct{}             // of both generations
+	young   []use                        // seen since turned
+	old     []use                        // seen in the generation before
+	turn    time.Time                    // when young becomes old
 }
 
 // use of a context, which is to be the only one.
@@ -29,9 +30,10 @@ type use struct{ admission, leg string }
 // maxContext is the longest context that is looked at, in bytes.
 const maxContext = 8 << 10
 
-// NewVerifier accepts contexts for one endpoint, signed with the keys that SetKey names; none at first.
+// NewVerifier accepts contexts for one endpoint, signed with the keys that SetKey names or made with the secrets of SetSecret; none
+// at first.
 func NewVerifier(endpoint string) *Verifier {
-	return &Verifier{endpoint: endpoint, keys: map[string]ed25519.PublicKey{}, seen: map[use]struct{}{}}
+	return &Verifier{endpoint: endpoint, keys: map[string]ed25519.PublicKey{}, secrets: map[string]Secret{}, seen: map[use]struct{}{}}
 }
 
 // SetKey trusts a key by its id, see [DoorKey], in place of the one that had this id before.
@@ -56,7 +58,7 @@ func (v *Verifier) Verify(token string, now time.Time) (Context, error) {
 
 // VerifyLeg is Verify for one leg, each of which an admission uses once.
 func (v *Verifier) VerifyLeg(token, leg string, now time.Time) (Context, error) {
-	payload, err := v.signed(token)
+	payload, err := v.vouched(token)
 	if err != nil {
 		return Context{}, err
 	}
@@ -79,34 +81,47 @@ func (v *Verifier) VerifyLeg(token, leg string, now time.Time) (Context, error) 
 	return c.Context, nil
 }
 
-// signed gives the payload of a token that a known key has signed.
-func (v *Verifier) signed(token string) (payload string, err error) {
+// vouched gives the payload of a token that a known key has signed, or a shared secret made.
+func (v *Verifier) vouched(token string) (payload string, err error) {
 	head, rest, _ := strings.Cut(token, ".")
 	body, tail, ok := strings.Cut(rest, ".")
 	if !ok || len(token) > maxContext {
 		return "", ErrInvalid
 	}
-	var space [ed25519.SignatureSize + 2]byte
-	signature, ok := decode(space[:0], tail)
-	if !ok || len(signature) != ed25519.SignatureSize {
-		return "", ErrInvalid
+	if head == macHead {
+		err = v.tagged(body, tail)
+	} else {
+		err = v.signed(head, token[:len(head)+1+len(body)], tail)
 	}
-	id, ok := keyID(head)
-	if !ok {
-		return "", ErrInvalid
-	}
-	k := v.key(id)
-	if k == nil {
-		return "", ErrUnknownKey
-	}
-	if len(k) != ed25519.PublicKeySize || !ed25519.Verify(k, []byte(token[:len(head)+1+len(body)]), signature) {
-		return "", ErrInvalid
+	if err != nil {
+		return "", err
 	}
 	text, ok := decode(nil, body)
 	if !ok {
 		return "", ErrInvalid
 	}
 	return string(text), nil
+}
+
+// signed says what is wrong with the signature of a JWT.
+func (v *Verifier) signed(head, text, tail string) error {
+	var space [ed25519.SignatureSize + 2]byte
+	signature, ok := decode(space[:0], tail)
+	if !ok || len(signature) != ed25519.SignatureSize {
+		return ErrInvalid
+	}
+	id, ok := keyID(head)
+	if !ok {
+		return ErrInvalid
+	}
+	k := v.key(id)
+	if k == nil {
+		return ErrUnknownKey
+	}
+	if len(k) != ed25519.PublicKeySize || !ed25519.Verify(k, []byte(text), signature) {
+		return ErrInvalid
+	}
+	return nil
 }
 
 func (v *Verifier) key(id string) ed25519.PublicKey {
@@ -124,13 +139,6 @@ func decode(b []byte, s string) ([]byte, bool) {
 	}
 	b, err := encoding.AppendDecode(b, []byte(s))
 	return b, err == nil
-}
-
-// KeyOf is the id of the key that a context says it is signed with; empty: it says none.
-func KeyOf(token string) string {
-	head, _, _ := strings.Cut(token, ".")
-	id, _ := keyID(head)
-	return id
 }
 
 // keyID reads the header: EdDSA, a key, and nothing that would change what the signature means.
@@ -178,6 +186,8 @@ func parseClaims(payload string) (c claims, err error) {
 			c.before, err = f.integer()
 		case "rev":
 			c.Revision, err = f.integer()
+		case "iss":
+			c.Door, err = f.string()
 		case "jti":
 			c.Admission, err = f.string()
 		case "key":

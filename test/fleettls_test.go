@@ -115,6 +115,9 @@ func TestCertificatesBetweenDoorAndWorkers(t *testing.T) {
 		}
 		return nil
 	})
+	if u.madeBy(t, "mac") == 0 {
+		t.Error("no context is by MAC")
+	}
 	eventually(t, startPatience, func() error {
 		log, err := os.ReadFile(filepath.Join(u.dir, "log", "stranger.log"))
 		if err == nil && !strings.Contains(string(log), "unknown certificate authority") {

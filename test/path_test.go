@@ -227,6 +227,35 @@ func TestSpread(t *testing.T) {
 	})
 }
 
+// madeBy is how many contexts the door has made by mac, or by signature.
+func (u *up) madeBy(t testing.TB, how string) (n int) {
+	t.Helper()
+	_, after, ok := strings.Cut(u.page(t, "/metrics"), fmt.Sprintf("\nspokegate_contexts_total{how=%q} ", how))
+	if _, err := fmt.Sscan(after, &n); !ok || err != nil {
+		t.Fatalf("nothing counts contexts by %s", how)
+	}
+	return n
+}
+
+// TestContextsAreByMac wants contexts by MAC where the admission names the workers, and signed ones where a picker does after it.
+func TestContextsAreByMac(t *testing.T) {
+	t.Parallel()
+	eachPicker(t, func(t *testing.T, picker string) {
+		u, how := simulated(t, picker), "mac"
+		if picker == "ext_proc" {
+			how = "signature"
+		}
+		before := u.madeBy(t, how)
+		u.ok(t, post(u.key("main"), operations[0].path, operations[0].body))
+		if after := u.madeBy(t, how); after <= before {
+			t.Errorf("%d by %s before, %d after", before, how, after)
+		}
+		if n := u.madeBy(t, "mac"); picker == "ext_proc" && n != 0 {
+			t.Errorf("%d by MAC, and nobody had named a worker", n)
+		}
+	})
+}
+
 // TestClientRequestID wants the client's own id kept aside, and never taken for ours.
 func TestClientRequestID(t *testing.T) {
 	t.Parallel()

@@ -99,6 +99,9 @@ func TestSideDoors(t *testing.T) {
 	seen := spyOn(t, u, spy, "spy")
 	token := field{"x-spokegate-context", seen.header.Get("X-Spokegate-Context")}
 	id := field{"x-request-id", seen.header.Get("X-Request-Id")}
+	if !strings.HasPrefix(token.value, "m.") {
+		t.Errorf("two workers that share secrets with the door, and the context is %s", token.value)
+	}
 	tampered := token
 	tampered.value = tampered.value[:len(tampered.value)-4] + "AAAA"
 	refusedByWorker(t, sendTo(t, shim, post("", "/v1/chat/completions", body, tampered, id)), 401)

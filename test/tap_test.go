@@ -95,7 +95,7 @@ func (w *tap) join(ctx context.Context, token string) error {
 	if err != nil {
 		return err
 	}
-	hello := &workerv1.Hello{Worker: w.name, Endpoint: w.endpoint, Address: w.addr, Engine: "attached", Epoch: "1"}
+	hello := &workerv1.Hello{Worker: w.name, Endpoint: w.endpoint, Address: w.addr, Engine: "attached", Epoch: "1", Macs: true}
 	// Where the door has closed already, Send says only that: Recv tells why.
 	if err := s.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -107,6 +107,13 @@ func (w *tap) join(ctx context.Context, token string) error {
 	door := first.GetWelcome()
 	for _, k := range door.GetKeys() {
 		w.verifier.SetKey(k.GetId(), k.GetPublicKey())
+	}
+	if m := door.GetMac(); m != nil {
+		secret, err := identity.SecretOf(m.Id, m.Secret)
+		if err != nil {
+			return err
+		}
+		w.verifier.SetSecret(secret)
 	}
 	ready := &workerv1.JoinRequest{Message: &workerv1.JoinRequest_Status{Status: &workerv1.Status{State: workerv1.State_STATE_READY}}}
 	for {

@@ -13,7 +13,7 @@ const mostBegun = 1024
 // begun tells doors that want it which of their requests have begun to be answered as streams. Who tells never waits.
 type begun struct {
 	mu    sync.Mutex
-	boxes map[string]*begunBox // by the id of a key that the door signs with
+	boxes map[string]*begunBox // by the name of the door
 }
 
 // begunBox is what one stream of a door has to hear.
@@ -24,28 +24,29 @@ type begunBox struct {
 
 func newBegunBox() *begunBox { return &begunBox{filled: make(chan struct{}, 1)} }
 
-// name takes the place of the keys that a stream of a door has named before; none: it does not want to hear.
-func (b *begun) name(box *begunBox, keys []string) {
+// name says whose box it is, in place of what was said before; empty: it does not want to hear.
+func (b *begun) name(box *begunBox, door string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for key, of := range b.boxes {
+	for name, of := range b.boxes {
 		if of == box {
-			delete(b.boxes, key)
+			delete(b.boxes, name)
 		}
+	}
+	if door == "" {
+		return
 	}
 	if b.boxes == nil {
 		b.boxes = map[string]*begunBox{}
 	}
-	for _, key := range keys {
-		b.boxes[key] = box
-	}
+	b.boxes[door] = box
 }
 
-// tell hands an admission to the door whose key has signed it.
-func (b *begun) tell(key, admission string) {
+// tell hands an admission to the door that made its context.
+func (b *begun) tell(door, admission string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	box := b.boxes[key]
+	box := b.boxes[door]
 	if box == nil || len(box.admissions) >= mostBegun {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 type fakeDoor struct {
 	workerv1.UnimplementedFleetServer
 	minter *identity.Minter
+	secret *workerv1.Secret // told in the welcome; nil: none
 	beat   time.Duration
 	target string
 
@@ -85,7 +86,7 @@ func (d *fakeDoor) Join(s workerv1.Fleet_JoinServer) error {
 		d.mu.Unlock()
 	}()
 	w := &workerv1.Welcome{Door: d.minter.Door(), BeatMs: uint32(d.beat.Milliseconds()), Begun: begun,
-		Keys: []*workerv1.Key{{Id: d.minter.Door(), PublicKey: d.minter.PublicKey()}}}
+		Keys: []*workerv1.Key{{Id: d.minter.Door(), PublicKey: d.minter.PublicKey()}}, Mac: d.secret}
 	if err := s.Send(&workerv1.JoinResponse{Message: &workerv1.JoinResponse_Welcome{Welcome: w}}); err != nil {
 		return err
 	}

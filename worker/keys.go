@@ -16,20 +16,27 @@ const contextLife = identity.Life + 2*identity.Skew
 type trust interface {
 	SetKey(id string, k ed25519.PublicKey)
 	RemoveKey(id string)
+	SetSecret(s identity.Secret)
+	RemoveSecret(id string)
 }
 
-// keys holds the keys that a living stream of a door names, and each as long after as a context of it can live.
+// keys holds the keys that a living stream of a door names and the secret that it shares with us, and each as long after as a
+// context of it can live.
 type keys struct {
 	verifier trust
 	life     time.Duration
 
 	mu   sync.Mutex
-	held map[string]*heldKey // by key id
+	held map[string]*heldKey // by key id, or secretPrefix and a secret's
 }
+
+// secretPrefix keeps the ids of secrets apart from those of keys.
+const secretPrefix = "mac "
 
 type heldKey struct {
 	streams int
 	timer   *time.Timer // runs when no stream names it
+	remove  func()      // trusts it no more
 }
 
 func newKeys(v trust, life time.Duration) *keys {
@@ -43,18 +50,36 @@ func (k *keys) hold(id string, key []byte) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h := k.held[id]
+	k.count(id, func() { k.verifier.RemoveKey(id) })
+	k.verifier.SetKey(id, ed25519.PublicKey(key))
+	return nil
+}
+
+// holdSecret is hold for what a door shares with us; as is what release wants.
+func (k *keys) holdSecret(id string, secret []byte) (as string, err error) {
+	s, err := identity.SecretOf(id, secret)
+	if err != nil {
+		return "", err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.count(secretPrefix+id, func() { k.verifier.RemoveSecret(id) })
+	k.verifier.SetSecret(s)
+	return secretPrefix + id, nil
+}
+
+// count adds a stream to those that name a key or a secret.
+func (k *keys) count(as string, remove func()) {
+	h := k.held[as]
 	if h == nil {
-		h = &heldKey{}
-		k.held[id] = h
+		h = &heldKey{remove: remove}
+		k.held[as] = h
 	}
 	h.streams++
 	if h.timer != nil {
 		h.timer.Stop()
 		h.timer = nil
 	}
-	k.verifier.SetKey(id, ed25519.PublicKey(key))
-	return nil
 }
 
 // release ends what one stream held.
@@ -74,7 +99,7 @@ func (k *keys) expire(id string, h *heldKey) {
 	defer k.mu.Unlock()
 	if k.held[id] == h && h.streams == 0 {
 		delete(k.held, id)
-		k.verifier.RemoveKey(id)
+		h.remove()
 	}
 }
 

@@ -206,6 +206,9 @@ func (r *ring) RemoveKey(door string) {
 	delete(r.keys, door)
 }
 
+func (r *ring) SetSecret(s identity.Secret) { r.SetKey(secretPrefix+s.ID(), s.Key()) }
+func (r *ring) RemoveSecret(id string)      { r.RemoveKey(secretPrefix + id) }
+
 func (r *ring) has(door string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

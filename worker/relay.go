@@ -59,7 +59,7 @@ func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *htt
 		n, err := body.Read(room.in[:])
 		room.out = cutter.write(room.out[:0], room.in[:n])
 		if a.status == 0 && len(room.out) > 0 {
-			a.begin(r)
+			a.begin()
 		}
 		if gone := a.send(rw, room.out); gone != nil {
 			a.endStream(cutter, clientCut)
@@ -73,9 +73,9 @@ func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *htt
 }
 
 // begin tells the door that has admitted the request that its prompt is computed.
-func (a *attempt) begin(r *http.Request) {
+func (a *attempt) begin() {
 	if a.trusted.Leg == identity.LegMain {
-		a.w.begun.tell(identity.KeyOf(r.Header.Get(contextHeader)), a.trusted.Admission)
+		a.w.begun.tell(a.trusted.Door, a.trusted.Admission)
 	}
 }
 

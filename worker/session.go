@@ -17,7 +17,7 @@ type session struct {
 	stream   workerv1.Fleet_JoinClient
 	told     Description // in Hello
 	name     string      // the door's, once welcomed
-	keys     []string    // ids of those that it held then
+	keys     []string    // that it held then
 	begun    *begunBox   // what the door is to hear of its requests
 	beat     time.Duration
 	welcomes chan *workerv1.Welcome
@@ -116,20 +116,18 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 	if w.Door == "" || len(w.Keys) == 0 {
 		return errors.New("the door's welcome has no name, or no key")
 	}
-	var held []string
-	for _, k := range w.Keys {
-		if err := s.door.keys.hold(k.Id, k.PublicKey); err != nil {
-			s.door.keys.release(held)
-			return err
-		}
-		held = append(held, k.Id)
+	held, err := s.hold(w)
+	if err != nil {
+		s.door.keys.release(held)
+		return err
 	}
 	s.door.keys.release(s.keys) // of the welcome before this one
 	s.keys = held
-	if !w.Begun {
-		held = nil
+	wants := ""
+	if w.Begun {
+		wants = w.Door
 	}
-	s.door.begun.name(s.begun, held)
+	s.door.begun.name(s.begun, wants)
 	s.door.seeds.name(s, w.Door, w.HashSeed)
 	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
 		s.beat = min(max(ms, beatLeast), beatMost)
@@ -142,9 +140,27 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 	return nil
 }
 
+// hold trusts what a welcome names: held is what it got to.
+func (s *session) hold(w *workerv1.Welcome) (held []string, err error) {
+	for _, k := range w.Keys {
+		if err := s.door.keys.hold(k.Id, k.PublicKey); err != nil {
+			return held, err
+		}
+		held = append(held, k.Id)
+	}
+	if w.Mac == nil {
+		return held, nil
+	}
+	as, err := s.door.keys.holdSecret(w.Mac.Id, w.Mac.Secret)
+	if err != nil {
+		return held, err
+	}
+	return append(held, as), nil
+}
+
 func (s *session) release() {
 	s.door.keys.release(s.keys)
-	s.door.begun.name(s.begun, nil)
+	s.door.begun.name(s.begun, "")
 	s.door.seeds.forget(s)
 	if s.name != "" {
 		s.door.doors.left(s.door.target)

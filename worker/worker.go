@@ -201,7 +201,7 @@ func (w *Worker) door(target, host string) *door {
 			return &workerv1.Hello{
 				Worker: w.cfg.Name, Endpoint: w.cfg.Endpoint, Address: w.address, Engine: w.cfg.Engine.Kind(),
 				Epoch: d.Epoch, BlockSize: d.BlockSize, Blocks: d.Blocks, BlocksAddress: w.cfg.BlocksAddress, Version: w.cfg.Version,
-				Ranks: uint32(w.cfg.Ranks), Role: w.cfg.Role,
+				Ranks: uint32(w.cfg.Ranks), Role: w.cfg.Role, Macs: true,
 			}
 		}}
 }

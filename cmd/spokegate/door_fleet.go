@@ -67,8 +67,14 @@ func (l *fleetFlags) complete(run string) error {
 	return nil
 }
 
+// onSocket says that workers join at a Unix socket.
+func (l *fleetFlags) onSocket() bool { return strings.HasPrefix(l.listen, "unix:") }
+
 // certified says that workers join by certificates. On a Unix socket they have none: they are this machine's.
-func (l *fleetFlags) certified() bool { return l.tls.Given() && !strings.HasPrefix(l.listen, "unix:") }
+func (l *fleetFlags) certified() bool { return l.tls.Given() && !l.onSocket() }
+
+// private says that nobody can listen in when the door tells workers secrets.
+func (l *fleetFlags) private() bool { return l.onSocket() || l.certified() }
 
 // secrets reads the join token, empty if there is none, and what the seed is made of.
 func (l *fleetFlags) secrets() (token, seed string, err error) {

@@ -133,6 +133,11 @@ func (d *door) listen(token string) {
 	extproc.Register(g, extproc.NewMeter(d.flights, time.Now, d.registry, d.log), extproc.NewLog(d.flights, time.Now, d.log))
 	admission := extauthz.Config{Policy: d.policy, Issuers: d.issuers, Limiter: d.limiter, Flights: d.flights, Minter: d.minter,
 		Refusals: d.rejections, Closed: d.tooOld, PickInHeader: d.gateway != "", BodyLimit: d.envoy.BodyLimit, Now: time.Now, Registerer: d.registry, Tracer: d.traces.tracer, Log: d.log}
+	workers := d.joining(token)
+	d.shims = workers.server(d.minter.Keys, d.envoy.Listen, d.envoy.Admin, d.ops)
+	d.shims.Began = d.flights.Began
+	d.shims.Macs = d.fleetFlags.private() && d.gateway == "" // another's may send a request to a worker that was not named
+	admission.Secrets = d.shims.Secret
 	if d.doorFlags.picker == pickerAdmission {
 		admission.Picker = d.picker
 	} else {
@@ -140,9 +145,6 @@ func (d *door) listen(token string) {
 			BodyLimit: d.envoy.BodyLimit, Now: time.Now})
 	}
 	extauthz.New(admission).Register(g)
-	workers := d.joining(token)
-	d.shims = workers.server(d.minter.Keys, d.envoy.Listen, d.envoy.Admin, d.ops)
-	d.shims.Began = d.flights.Began
 	d.servers.fleetSide(d.fleetFlags.listen, d.shims, workers.options()...)
 	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.pages(), health{agent: d.agent.Status, hub: d.hub, tooOld: d.tooOld,
 		policy: d.policy, connected: d.control.Connected, gateway: d.gateway, envoy: newEnvoyAdmin(d.envoy.Admin, adminPatience),

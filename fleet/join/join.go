@@ -51,14 +51,19 @@ type Server struct {
 	Seed func() (uint64, <-chan struct{})
 	// Began is told which admissions a worker of an endpoint, at addr, has begun to answer as streams; nil: nobody wants to know.
 	Began func(admission, endpoint, addr string)
-	Own   []string      // where the door itself listens: no worker is there, and a prompt must not go there
-	Beat  time.Duration // how often a shim reports; DefaultBeat when zero
-	Log   *slog.Logger  // slog.Default() when nil
+	// Macs: each shim that takes contexts by MAC gets a secret. Only where nobody can listen in on its way, and where a request
+	// goes to no worker but those that its admission named.
+	Macs bool
+	Own  []string      // where the door itself listens: no worker is there, and a prompt must not go there
+	Beat time.Duration // how often a shim reports; DefaultBeat when zero
+	Log  *slog.Logger  // slog.Default() when nil
 
 	queue int // for tests; 0: queueMost
 
 	mu    sync.Mutex
 	shims map[string]map[*outbox]struct{} // by endpoint
+
+	secrets secrets
 }
 
 // Join runs one worker's stream: Hello, Welcome, then beats until either side ends it.
@@ -90,10 +95,12 @@ func (s *Server) Join(stream workerv1.Fleet_JoinServer) error {
 	defer leave()
 	out := newOutbox(cmp.Or(s.queue, queueMost))
 	defer s.register(w.Endpoint, out)()
-	go s.tell(stream, out)
+	mac := s.share(first.GetHello(), &w)
+	defer mac.forget() // before the worker leaves, and another may come to its address
+	go s.tell(stream, out, mac)
 	log := s.log().With("worker", w.Name, "endpoint", w.Endpoint, "addr", w.Addr)
 	log.Info("worker joined", "engine", w.Engine, "epoch", w.Epoch, "version", w.Version)
-	err = s.follow(stream.Context(), in, &w, log)
+	err = s.follow(stream.Context(), in, &w, mac, log)
 	log.Info("worker left", "cause", cause(err))
 	return err
 }
@@ -125,7 +132,7 @@ func isHosts(a netip.Addr) bool {
 }
 
 // follow applies each Status to the fleet, and passes Begun on, until the stream ends.
-func (s *Server) follow(ctx context.Context, in *inbox, w *fleet.Worker, log *slog.Logger) error {
+func (s *Server) follow(ctx context.Context, in *inbox, w *fleet.Worker, mac *shared, log *slog.Logger) error {
 	var worse []string
 	for {
 		m, err := s.next(ctx, in)
@@ -147,6 +154,7 @@ func (s *Server) follow(ctx context.Context, in *inbox, w *fleet.Worker, log *sl
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "state %d is not known", st.State)
 		}
+		mac.known() // a shim speaks when it has taken the Welcome in
 		told := statusOf(st, time.Now())
 		s.Fleet.Report(w.Name, told)
 		if s.Fleet.Update(w.Name, state) {

@@ -45,9 +45,9 @@ func (o *outbox) take() []*workerv1.JoinResponse {
 
 // tell is the one sender of a stream: a Welcome first and at each change of what it says, and what the outbox has. Its
 // goroutine ends with the stream, which gRPC ends when Join returns; whoever receives sees why.
-func (s *Server) tell(stream workerv1.Fleet_JoinServer, o *outbox) {
+func (s *Server) tell(stream workerv1.Fleet_JoinServer, o *outbox, mac *shared) {
 	for {
-		welcome, rekeyed, reseeded := s.welcome()
+		welcome, rekeyed, reseeded := s.welcome(mac)
 		if stream.Send(welcome) != nil {
 			return
 		}
@@ -71,8 +71,8 @@ func (s *Server) tell(stream workerv1.Fleet_JoinServer, o *outbox) {
 }
 
 // welcome is all that a shim must know of the door now, and when that changes.
-func (s *Server) welcome() (m *workerv1.JoinResponse, rekeyed, reseeded <-chan struct{}) {
-	w := &workerv1.Welcome{Door: s.Door, BeatMs: uint32(s.beat().Milliseconds()), Begun: s.Began != nil}
+func (s *Server) welcome(mac *shared) (m *workerv1.JoinResponse, rekeyed, reseeded <-chan struct{}) {
+	w := &workerv1.Welcome{Door: s.Door, BeatMs: uint32(s.beat().Milliseconds()), Begun: s.Began != nil, Mac: mac.message()}
 	if s.Seed != nil {
 		w.HashSeed, reseeded = s.Seed()
 	}

@@ -54,7 +54,7 @@ func (in *inbox) run(stream workerv1.Fleet_JoinServer) {
 	}
 }
 
-// worker reads Hello. The fleet checks name and address.
+// worker reads Hello. The fleet checks all but the address.
 func worker(h *workerv1.Hello) (fleet.Worker, error) {
 	if h == nil {
 		return fleet.Worker{}, status.Error(codes.InvalidArgument, "want Hello first")
@@ -62,8 +62,12 @@ func worker(h *workerv1.Hello) (fleet.Worker, error) {
 	if !engines[h.Engine] {
 		return fleet.Worker{}, status.Errorf(codes.InvalidArgument, "engine %q is not known", printable(h.Engine))
 	}
+	addr, err := fleet.Canonical(h.Address) // all that is kept by it is found by what the fleet says
+	if err != nil {
+		return fleet.Worker{}, status.Error(codes.InvalidArgument, err.Error())
+	}
 	return fleet.Worker{
-		Name: h.Worker, Endpoint: h.Endpoint, Addr: h.Address, Engine: h.Engine, Epoch: h.Epoch,
+		Name: h.Worker, Endpoint: h.Endpoint, Addr: addr, Engine: h.Engine, Epoch: h.Epoch,
 		BlockSize: h.BlockSize, Blocks: h.Blocks, State: fleet.Starting, BlocksAddr: h.BlocksAddress, Version: h.Version,
 		Ranks: h.Ranks, Role: h.Role,
 	}, nil

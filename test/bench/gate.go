@@ -51,12 +51,13 @@ func newGate() (*gate, error) {
 	current := &policy.Current{}
 	current.Store(snapshot)
 	minter := identity.NewMinter("bench")
-	workers := fleet.New()
+	workers, secrets := fleet.New(), map[string]identity.Secret{}
 	for i := range workersBehind {
 		w := fleet.Worker{Name: fmt.Sprint("w", i), Endpoint: "bench", Addr: fmt.Sprintf("10.0.0.%d:8000", i+1), State: fleet.Ready}
 		if _, err := workers.Join(w); err != nil {
 			return nil, err
 		}
+		secrets[w.Addr] = identity.NewSecret()
 	}
 	workers.Acked(map[string]uint64{"bench": workers.View().Version})
 	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
@@ -66,6 +67,7 @@ func newGate() (*gate, error) {
 	limiter := limits.NewMemory(limits.MemoryConfig{})
 	g := &gate{key: secret, stop: stop, flights: flight.New(flight.Config{Limiter: limiter, Journal: noJournal{}, Registerer: reg, Log: log})}
 	g.Server = extauthz.New(extauthz.Config{Policy: current, Limiter: limiter, Flights: g.flights, Minter: minter, Picker: picker,
+		Secrets:   func(addr string) (identity.Secret, bool) { s, ok := secrets[addr]; return s, ok },
 		BodyLimit: 32 << 20, Now: time.Now, Registerer: reg, Log: log})
 	return g, nil
 }

@@ -54,11 +54,13 @@ func plainEnvoy(listen, admin, shim string) *bootstrapv3.Bootstrap {
 	return b
 }
 
-// signer is a second door as far as the shim knows: it welcomes the shim and signs contexts, and no more.
+// signer is a second door as far as the shim knows: it welcomes the shim and makes contexts as the first one does, and no more.
 type signer struct {
 	fleet  *fleet.Fleet
 	minter *identity.Minter
+	joins  *join.Server
 	server *grpc.Server
+	shim   string // its address
 	serial uint64
 }
 
@@ -74,8 +76,9 @@ func newSigner(socket, tokenFile string) (*signer, error) {
 		return nil, err
 	}
 	s := &signer{fleet: fleet.New(), minter: m, server: grpc.NewServer()}
-	workerv1.RegisterFleetServer(s.server, &join.Server{Fleet: s.fleet, Token: strings.TrimSpace(string(token)), Door: m.Door(),
-		Keys: m.Keys, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s.joins = &join.Server{Fleet: s.fleet, Token: strings.TrimSpace(string(token)), Door: m.Door(), Keys: m.Keys, Macs: true,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	workerv1.RegisterFleetServer(s.server, s.joins)
 	go func() { _ = s.server.Serve(lis) }()
 	return s, nil
 }
@@ -90,6 +93,7 @@ func (s *signer) worker(ctx context.Context) (address string, err error) {
 		changed := s.fleet.Changed()
 		for _, w := range s.fleet.View().Workers {
 			if w.State == fleet.Ready {
+				s.shim = w.Addr
 				return w.Addr, nil
 			}
 		}
@@ -103,7 +107,12 @@ func (s *signer) worker(ctx context.Context) (address string, err error) {
 
 // sign makes n contexts, each for one use, on two cores.
 func (s *signer) sign(n int) []string {
-	tokens, now := make([]string, n), time.Now()
+	tokens, now, mint := make([]string, n), time.Now(), s.minter.Mint
+	if secret, ok := s.joins.Secret(s.shim); ok {
+		mint = func(c identity.Context, now time.Time) string {
+			return s.minter.MintFor(c, now, []identity.Secret{secret})
+		}
+	}
 	first := s.serial
 	s.serial += uint64(n)
 	var wg sync.WaitGroup
@@ -111,7 +120,7 @@ func (s *signer) sign(n int) []string {
 	for part := range cores {
 		wg.Go(func() {
 			for i := part; i < n; i += cores {
-				tokens[i] = s.minter.Mint(identity.Context{
+				tokens[i] = mint(identity.Context{
 					Admission: fmt.Sprintf("5b1f6c0e-8f7e-4b53-9d2a-%012d", first+uint64(i)),
 					Key:       "k", Team: "t", Model: "bench", Endpoint: "bench", Revision: 1,
 				}, now)

@@ -185,7 +185,7 @@ func (x Profile_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Profile_Mode.Descriptor instead.
 func (Profile_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17, 0}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type JoinRequest struct {
@@ -312,7 +312,9 @@ type Hello struct {
 	Ranks uint32 `protobuf:"varint,10,opt,name=ranks,proto3" json:"ranks,omitempty"`
 	// "prefill": it computes prompts for others and answers nobody; "decode": it answers, and may have its prompts computed by
 	// others; empty: it does both by itself.
-	Role          string `protobuf:"bytes,11,opt,name=role,proto3" json:"role,omitempty"`
+	Role string `protobuf:"bytes,11,opt,name=role,proto3" json:"role,omitempty"`
+	// The shim takes contexts by MAC (Welcome.mac), and says its first Status only when it has taken the Welcome in.
+	Macs          bool `protobuf:"varint,12,opt,name=macs,proto3" json:"macs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -422,6 +424,13 @@ func (x *Hello) GetRole() string {
 		return x.Role
 	}
 	return ""
+}
+
+func (x *Hello) GetMacs() bool {
+	if x != nil {
+		return x.Macs
+	}
+	return false
 }
 
 type Status struct {
@@ -774,7 +783,7 @@ func (x *Cancel) GetReason() string {
 // Welcome is all that a shim must know of a door.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the door.
+	// Name of the door, which its contexts say too ("iss"): by it the shim tells whose a request is.
 	Door string `protobuf:"bytes,1,opt,name=door,proto3" json:"door,omitempty"`
 	// How often Status is expected, in milliseconds.
 	BeatMs uint32 `protobuf:"varint,3,opt,name=beat_ms,json=beatMs,proto3" json:"beat_ms,omitempty"`
@@ -784,7 +793,10 @@ type Welcome struct {
 	// Seed of the hashes of blocks (service Blocks), one a spoke, secret; 0: none yet.
 	HashSeed uint64 `protobuf:"varint,5,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
 	// The door takes Begun.
-	Begun         bool `protobuf:"varint,6,opt,name=begun,proto3" json:"begun,omitempty"`
+	Begun bool `protobuf:"varint,6,opt,name=begun,proto3" json:"begun,omitempty"`
+	// What the door's contexts for this worker may be made with instead of a key; absent: they never are. The same in each Welcome
+	// of a stream, another in each stream, and told only where nobody can listen in. A shim trusts it for as long as a key.
+	Mac           *Secret `protobuf:"bytes,7,opt,name=mac,proto3" json:"mac,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -854,6 +866,68 @@ func (x *Welcome) GetBegun() bool {
 	return false
 }
 
+func (x *Welcome) GetMac() *Secret {
+	if x != nil {
+		return x.Mac
+	}
+	return nil
+}
+
+// Secret is shared by one door and one worker.
+type Secret struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names it in the contexts: 8 random bytes as base64url.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// 32 random bytes.
+	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Secret) Reset() {
+	*x = Secret{}
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Secret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Secret) ProtoMessage() {}
+
+func (x *Secret) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Secret.ProtoReflect.Descriptor instead.
+func (*Secret) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Secret) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Secret) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
 type Key struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key id ("kid") in the contexts.
@@ -866,7 +940,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +952,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +965,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Key) GetId() string {
@@ -920,7 +994,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1006,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1019,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FollowRequest) GetEpoch() string {
@@ -982,7 +1056,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1068,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1081,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FollowResponse) GetEpoch() string {
@@ -1092,7 +1166,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1178,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1191,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Snapshot) GetBlocks() []*Block {
@@ -1151,7 +1225,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1237,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1250,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Changes) GetChanges() []*Change {
@@ -1200,7 +1274,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1286,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1299,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -1309,7 +1383,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1395,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1408,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Block) GetKey() uint64 {
@@ -1403,7 +1477,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1489,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1502,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Removed) GetKey() uint64 {
@@ -1454,7 +1528,7 @@ type Cleared struct {
 
 func (x *Cleared) Reset() {
 	*x = Cleared{}
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1540,7 @@ func (x *Cleared) String() string {
 func (*Cleared) ProtoMessage() {}
 
 func (x *Cleared) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1553,7 @@ func (x *Cleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cleared.ProtoReflect.Descriptor instead.
 func (*Cleared) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Cleared) GetRank() uint32 {
@@ -1522,7 +1596,7 @@ type Profile struct {
 
 func (x *Profile) Reset() {
 	*x = Profile{}
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1608,7 @@ func (x *Profile) String() string {
 func (*Profile) ProtoMessage() {}
 
 func (x *Profile) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1621,7 @@ func (x *Profile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Profile.ProtoReflect.Descriptor instead.
 func (*Profile) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Profile) GetMode() Profile_Mode {
@@ -1662,7 +1736,7 @@ type AddedToken struct {
 
 func (x *AddedToken) Reset() {
 	*x = AddedToken{}
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1748,7 @@ func (x *AddedToken) String() string {
 func (*AddedToken) ProtoMessage() {}
 
 func (x *AddedToken) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1761,7 @@ func (x *AddedToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddedToken.ProtoReflect.Descriptor instead.
 func (*AddedToken) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AddedToken) GetContent() string {
@@ -1741,7 +1815,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x1a.spokegate.worker.v1.HelloH\x00R\x05hello\x125\n" +
 	"\x06status\x18\x02 \x01(\v2\x1b.spokegate.worker.v1.StatusH\x00R\x06status\x122\n" +
 	"\x05begun\x18\x03 \x01(\v2\x1a.spokegate.worker.v1.BegunH\x00R\x05begunB\t\n" +
-	"\amessage\"\xa5\x02\n" +
+	"\amessage\"\xb9\x02\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x18\n" +
@@ -1755,7 +1829,8 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x14\n" +
 	"\x05ranks\x18\n" +
 	" \x01(\rR\x05ranks\x12\x12\n" +
-	"\x04role\x18\v \x01(\tR\x04role\"\xe8\x01\n" +
+	"\x04role\x18\v \x01(\tR\x04role\x12\x12\n" +
+	"\x04macs\x18\f \x01(\bR\x04macs\"\xe8\x01\n" +
 	"\x06Status\x120\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1a.spokegate.worker.v1.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1778,13 +1853,17 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\amessage\">\n" +
 	"\x06Cancel\x12\x1c\n" +
 	"\tadmission\x18\x01 \x01(\tR\tadmission\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x9d\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xcc\x01\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04door\x18\x01 \x01(\tR\x04door\x12\x17\n" +
 	"\abeat_ms\x18\x03 \x01(\rR\x06beatMs\x12,\n" +
 	"\x04keys\x18\x04 \x03(\v2\x18.spokegate.worker.v1.KeyR\x04keys\x12\x1b\n" +
 	"\thash_seed\x18\x05 \x01(\x04R\bhashSeed\x12\x14\n" +
-	"\x05begun\x18\x06 \x01(\bR\x05begunJ\x04\b\x02\x10\x03\"4\n" +
+	"\x05begun\x18\x06 \x01(\bR\x05begun\x12-\n" +
+	"\x03mac\x18\a \x01(\v2\x1b.spokegate.worker.v1.SecretR\x03macJ\x04\b\x02\x10\x03\"0\n" +
+	"\x06Secret\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\fR\x06secret\"4\n" +
 	"\x03Key\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -1891,7 +1970,7 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_worker_v1_worker_proto_goTypes = []any{
 	(State)(0),             // 0: spokegate.worker.v1.State
 	(Tier)(0),              // 1: spokegate.worker.v1.Tier
@@ -1904,17 +1983,18 @@ var file_worker_v1_worker_proto_goTypes = []any{
 	(*JoinResponse)(nil),   // 8: spokegate.worker.v1.JoinResponse
 	(*Cancel)(nil),         // 9: spokegate.worker.v1.Cancel
 	(*Welcome)(nil),        // 10: spokegate.worker.v1.Welcome
-	(*Key)(nil),            // 11: spokegate.worker.v1.Key
-	(*FollowRequest)(nil),  // 12: spokegate.worker.v1.FollowRequest
-	(*FollowResponse)(nil), // 13: spokegate.worker.v1.FollowResponse
-	(*Snapshot)(nil),       // 14: spokegate.worker.v1.Snapshot
-	(*Changes)(nil),        // 15: spokegate.worker.v1.Changes
-	(*Change)(nil),         // 16: spokegate.worker.v1.Change
-	(*Block)(nil),          // 17: spokegate.worker.v1.Block
-	(*Removed)(nil),        // 18: spokegate.worker.v1.Removed
-	(*Cleared)(nil),        // 19: spokegate.worker.v1.Cleared
-	(*Profile)(nil),        // 20: spokegate.worker.v1.Profile
-	(*AddedToken)(nil),     // 21: spokegate.worker.v1.AddedToken
+	(*Secret)(nil),         // 11: spokegate.worker.v1.Secret
+	(*Key)(nil),            // 12: spokegate.worker.v1.Key
+	(*FollowRequest)(nil),  // 13: spokegate.worker.v1.FollowRequest
+	(*FollowResponse)(nil), // 14: spokegate.worker.v1.FollowResponse
+	(*Snapshot)(nil),       // 15: spokegate.worker.v1.Snapshot
+	(*Changes)(nil),        // 16: spokegate.worker.v1.Changes
+	(*Change)(nil),         // 17: spokegate.worker.v1.Change
+	(*Block)(nil),          // 18: spokegate.worker.v1.Block
+	(*Removed)(nil),        // 19: spokegate.worker.v1.Removed
+	(*Cleared)(nil),        // 20: spokegate.worker.v1.Cleared
+	(*Profile)(nil),        // 21: spokegate.worker.v1.Profile
+	(*AddedToken)(nil),     // 22: spokegate.worker.v1.AddedToken
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	4,  // 0: spokegate.worker.v1.JoinRequest.hello:type_name -> spokegate.worker.v1.Hello
@@ -1925,28 +2005,29 @@ var file_worker_v1_worker_proto_depIdxs = []int32{
 	7,  // 5: spokegate.worker.v1.Status.ranks:type_name -> spokegate.worker.v1.Load
 	10, // 6: spokegate.worker.v1.JoinResponse.welcome:type_name -> spokegate.worker.v1.Welcome
 	9,  // 7: spokegate.worker.v1.JoinResponse.cancel:type_name -> spokegate.worker.v1.Cancel
-	11, // 8: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
-	14, // 9: spokegate.worker.v1.FollowResponse.snapshot:type_name -> spokegate.worker.v1.Snapshot
-	15, // 10: spokegate.worker.v1.FollowResponse.changes:type_name -> spokegate.worker.v1.Changes
-	20, // 11: spokegate.worker.v1.FollowResponse.profile:type_name -> spokegate.worker.v1.Profile
-	17, // 12: spokegate.worker.v1.Snapshot.blocks:type_name -> spokegate.worker.v1.Block
-	16, // 13: spokegate.worker.v1.Changes.changes:type_name -> spokegate.worker.v1.Change
-	17, // 14: spokegate.worker.v1.Change.stored:type_name -> spokegate.worker.v1.Block
-	18, // 15: spokegate.worker.v1.Change.removed:type_name -> spokegate.worker.v1.Removed
-	19, // 16: spokegate.worker.v1.Change.cleared:type_name -> spokegate.worker.v1.Cleared
-	1,  // 17: spokegate.worker.v1.Block.tier:type_name -> spokegate.worker.v1.Tier
-	1,  // 18: spokegate.worker.v1.Removed.tier:type_name -> spokegate.worker.v1.Tier
-	2,  // 19: spokegate.worker.v1.Profile.mode:type_name -> spokegate.worker.v1.Profile.Mode
-	21, // 20: spokegate.worker.v1.Profile.added_tokens:type_name -> spokegate.worker.v1.AddedToken
-	3,  // 21: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
-	12, // 22: spokegate.worker.v1.Blocks.Follow:input_type -> spokegate.worker.v1.FollowRequest
-	8,  // 23: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
-	13, // 24: spokegate.worker.v1.Blocks.Follow:output_type -> spokegate.worker.v1.FollowResponse
-	23, // [23:25] is the sub-list for method output_type
-	21, // [21:23] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	12, // 8: spokegate.worker.v1.Welcome.keys:type_name -> spokegate.worker.v1.Key
+	11, // 9: spokegate.worker.v1.Welcome.mac:type_name -> spokegate.worker.v1.Secret
+	15, // 10: spokegate.worker.v1.FollowResponse.snapshot:type_name -> spokegate.worker.v1.Snapshot
+	16, // 11: spokegate.worker.v1.FollowResponse.changes:type_name -> spokegate.worker.v1.Changes
+	21, // 12: spokegate.worker.v1.FollowResponse.profile:type_name -> spokegate.worker.v1.Profile
+	18, // 13: spokegate.worker.v1.Snapshot.blocks:type_name -> spokegate.worker.v1.Block
+	17, // 14: spokegate.worker.v1.Changes.changes:type_name -> spokegate.worker.v1.Change
+	18, // 15: spokegate.worker.v1.Change.stored:type_name -> spokegate.worker.v1.Block
+	19, // 16: spokegate.worker.v1.Change.removed:type_name -> spokegate.worker.v1.Removed
+	20, // 17: spokegate.worker.v1.Change.cleared:type_name -> spokegate.worker.v1.Cleared
+	1,  // 18: spokegate.worker.v1.Block.tier:type_name -> spokegate.worker.v1.Tier
+	1,  // 19: spokegate.worker.v1.Removed.tier:type_name -> spokegate.worker.v1.Tier
+	2,  // 20: spokegate.worker.v1.Profile.mode:type_name -> spokegate.worker.v1.Profile.Mode
+	22, // 21: spokegate.worker.v1.Profile.added_tokens:type_name -> spokegate.worker.v1.AddedToken
+	3,  // 22: spokegate.worker.v1.Fleet.Join:input_type -> spokegate.worker.v1.JoinRequest
+	13, // 23: spokegate.worker.v1.Blocks.Follow:input_type -> spokegate.worker.v1.FollowRequest
+	8,  // 24: spokegate.worker.v1.Fleet.Join:output_type -> spokegate.worker.v1.JoinResponse
+	14, // 25: spokegate.worker.v1.Blocks.Follow:output_type -> spokegate.worker.v1.FollowResponse
+	24, // [24:26] is the sub-list for method output_type
+	22, // [22:24] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -1963,12 +2044,12 @@ func file_worker_v1_worker_proto_init() {
 		(*JoinResponse_Welcome)(nil),
 		(*JoinResponse_Cancel)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[10].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[11].OneofWrappers = []any{
 		(*FollowResponse_Snapshot)(nil),
 		(*FollowResponse_Changes)(nil),
 		(*FollowResponse_Profile)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[13].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[14].OneofWrappers = []any{
 		(*Change_Stored)(nil),
 		(*Change_Removed)(nil),
 		(*Change_Cleared)(nil),
@@ -1979,7 +2060,7 @@ func file_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
