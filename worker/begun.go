@@ -3,12 +3,16 @@ package worker
 import (
 	"slices"
 	"sync"
+	"time"
 
 	workerv1 "github.com/spokegate/spokegate/api/worker/v1"
 )
 
 // mostBegun bounds what waits for a door that takes nothing. What comes then is dropped: the door hears of a request's end anyway.
 const mostBegun = 1024
+
+// begunGather is how long one waits for others to be told with: each message wakes two processes, and a prompt takes longer.
+const begunGather = 5 * time.Millisecond
 
 // begun tells doors that want it which of their requests have begun to be answered as streams. Who tells never waits.
 type begun struct {

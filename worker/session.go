@@ -72,19 +72,28 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// wait returns when the door is to be told how the worker is. What has begun goes out meanwhile.
+// wait returns when the door is to be told how the worker is. What has begun goes out meanwhile, together with what begins soon after.
 func (s *session) wait(ctx context.Context, changed <-chan struct{}, beat <-chan time.Time) error {
+	var gathered <-chan time.Time // nil: nothing has begun
 	for {
 		select {
 		case <-s.begun.filled:
-			if err := s.stream.Send(s.door.begun.take(s.begun)); err != nil {
-				return s.cause(err)
+			if gathered == nil {
+				gathered = time.After(begunGather)
+			}
+		case <-gathered:
+			gathered = nil
+			if err := s.tellBegun(true); err != nil {
+				return err
 			}
 		case <-changed:
-			return nil
+			return s.tellBegun(gathered != nil)
 		case <-beat:
-			return nil
+			return s.tellBegun(gathered != nil)
 		case w := <-s.welcomes:
+			if err := s.tellBegun(gathered != nil); err != nil {
+				return err
+			}
 			return s.welcome(w)
 		case err := <-s.ended:
 			s.ended <- err
@@ -93,6 +102,16 @@ func (s *session) wait(ctx context.Context, changed <-chan struct{}, beat <-chan
 			return ctx.Err()
 		}
 	}
+}
+
+func (s *session) tellBegun(any bool) error {
+	if !any {
+		return nil
+	}
+	if err := s.stream.Send(s.door.begun.take(s.begun)); err != nil {
+		return s.cause(err)
+	}
+	return nil
 }
 
 // end waits until the stream is over. After a goodbye the door has forgotten us then: only so can the name join again.
