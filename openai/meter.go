@@ -14,13 +14,14 @@ const (
 // In a stream, what an event says counts when the event is whole: at its blank line, or at Close if its JSON is complete.
 type Meter struct {
 	op     Op
-	lines  *lines // nil: one JSON value, not a stream
-	data   walker // the JSON of the event, or the whole response
-	note   walker // the JSON of a comment from a worker's shim
-	noted  findings
-	some   bool // the event has a note
-	late   bool // noted comes after the event's data
-	has    bool // the event has data
+	lines  *lines   // nil: one JSON value, not a stream
+	data   walker   // the JSON of the event, or the whole response
+	note   walker   // the JSON of a comment from a worker's shim
+	noted  findings // by notes before the event's data
+	latest findings // by its last note
+	some   bool     // the event has a note
+	late   bool     // noted comes after the event's data
+	has    bool     // the event has data
 	tally  tally
 	closed bool
 }
@@ -71,10 +72,12 @@ func (m *Meter) finish() {
 	if m.lines.part == inNote && m.note.complete() {
 		m.endComment()
 	}
-	if !m.has || !m.data.complete() && !m.lines.done() {
-		return // cut inside the event: it was not delivered
-	}
-	m.endEvent()
+	switch {
+	case !m.has && m.some:
+		m.tally.onlyRaise(&m.noted)
+	case m.has && (m.data.complete() || m.lines.done()):
+		m.endEvent()
+	} // else cut inside the event: it was not delivered
 }
 
 // finishJSON takes what was read of a single value, also when its end is missing: a number that was read whole is a fact.
@@ -106,8 +109,10 @@ func (m *Meter) endComment() {
 		m.tally.doubts |= badUsage
 		return
 	}
-	m.noted.merge(&m.note.found)
-	m.some, m.late = true, m.has
+	if !m.has {
+		m.noted.merge(&m.note.found)
+	}
+	m.latest, m.some, m.late = m.note.found, true, m.has
 }
 
 // endEvent is called at the blank line after an event, also when nothing stands before it.
@@ -116,13 +121,13 @@ func (m *Meter) endEvent() {
 	case m.has:
 		m.commit()
 	case m.some:
-		m.tally.replace(&m.noted)
+		m.tally.replace(&m.latest)
 	}
 	m.has, m.some, m.late, m.noted = false, false, false, findings{}
 	m.lines.endEvent()
 }
 
-// commit takes what the event's data says, and a note beside it that says more.
+// commit takes what the event's data says, with what a note before it says more. One behind it says all of what has been used.
 func (m *Meter) commit() {
 	f := m.noted
 	switch {
@@ -132,12 +137,14 @@ func (m *Meter) commit() {
 		m.tally.doubts |= badJSON
 	default:
 		f = m.data.found
-		if m.late {
-			f.merge(&m.noted)
-		} else {
-			f.under(&m.noted)
-		}
+		f.under(&m.noted)
 		f.failed = f.failed || m.lines.isError()
 	}
 	m.tally.add(&f)
+	switch {
+	case m.late:
+		m.tally.replace(&m.latest)
+	case m.some:
+		m.tally.noted = m.latest.doubts
+	}
 }

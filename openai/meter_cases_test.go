@@ -120,7 +120,7 @@ var meterCases = []struct {
 	// comments of the shim
 	{"comment in the event", Chat, false, ": spokegate-usage {\"prompt_tokens\":7,\"cached_tokens\":4,\"completion_tokens\":3}\n" + a1, "7 4 3 ? engine events=1"},
 	{"comment alone", Chat, false, ": spokegate-usage {\"prompt_tokens\":7,\"reasoning_tokens\":1}\n\n" + a1, "7 ? 1 1 events events=1"},
-	{"comment after the data", Chat, false, "data: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n: spokegate-usage {\"prompt_tokens\":7}\n\n", "7 ? 2 ? engine events=0"},
+	{"comment after the data", Chat, false, "data: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n: spokegate-usage {\"prompt_tokens\":7}\n\n", "7 ? ? ? engine events=0"},
 	{"comment before the data", Chat, false, ": spokegate-usage {\"prompt_tokens\":7,\"cached_tokens\":3}\ndata: {\"usage\":{\"prompt_tokens\":4}}\n\n", "4 3 ? ? engine events=0"},
 	{"comment alone after content", Chat, false, a1 + a1 + ": spokegate-usage {\"completion_tokens\":1}\n\n", "? ? 1 ? engine events=2"},
 	{"comment alone, then content", Chat, false, a1 + ": spokegate-usage {\"completion_tokens\":1}\n\n" + a1, "? ? 2 ? events events=2"},
@@ -131,7 +131,7 @@ var meterCases = []struct {
 	{"comment with doubts that are none", Chat, false, ": spokegate-usage {\"prompt_tokens\":4,\"anomalies\":\"bad_usage\",\"terminal\":true,\"failed\":true}\n\n", "4 ? ? ? engine events=0"},
 	{"comment and error in one event", Chat, false, ": spokegate-usage {\"completion_tokens\":1}\ndata: {\"error\":{}}\n\n", "? ? 1 ? engine events=0 failed"},
 	{"comment without a space", Chat, false, ":spokegate-usage {\"prompt_tokens\":7}\r\n\r\n", "7 ? ? ? engine events=0"},
-	{"comment at the end", Chat, false, a1 + ": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":3}", "? ? 1 ? events events=1"},
+	{"comment at the end", Chat, false, a1 + ": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":3}", "7 ? 3 ? engine events=1"},
 	{"comment beside data at the end", Chat, false, a1 + a1[:len(a1)-1] + ": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":3}", "7 ? 3 ? engine events=2"},
 	{"comment cut short", Chat, false, a1 + ": spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":3", "? ? 1 ? events events=1"},
 	{"comment before an event cut short", Chat, false, a1 + ": spokegate-usage {\"prompt_tokens\":7}\ndata: {\"choi", "? ? 1 ? events events=1"},

@@ -79,7 +79,17 @@ func (t *tally) total(f *findings, n int64) {
 	f.set(completionTokens, sum)
 }
 
-// replace takes a note that stands alone: it says all of what has been used before it. Without a completion count, the events
+// onlyRaise takes a note that an event was to follow. It may be of a shim that says less; so the completion does not fall.
+func (t *tally) onlyRaise(note *findings) {
+	n, ok := note.get(completionTokens)
+	if before, known := t.last.get(completionTokens); ok && known && n < before {
+		note.drop(completionTokens)
+	}
+	t.add(note)
+	t.noted = note.doubts
+}
+
+// replace takes a note that stands alone, or behind an event: it says all of what has been used before it. Without a completion count, the events
 // are more than the engine has counted.
 func (t *tally) replace(note *findings) {
 	for _, s := range [...]slot{promptTokens, cachedTokens, completionTokens, reasoningTokens} {

@@ -118,7 +118,7 @@ func wait[T any](t *testing.T, done <-chan T) (value T) {
 	return value
 }
 
-// readEvents reads until n events, notes not counted, or [DONE] if events were taken out.
+// readEvents reads until n events, or [DONE] if events were taken out.
 func readEvents(t *testing.T, body io.Reader, n int) {
 	t.Helper()
 	var event []byte
@@ -133,9 +133,7 @@ func readEvents(t *testing.T, body io.Reader, n int) {
 		if bytes.HasSuffix(event, []byte("[DONE]\n\n")) {
 			return
 		}
-		if !bytes.HasPrefix(event, []byte(noteMark)) {
-			n--
-		}
+		n--
 		event = event[:0]
 	}
 }

@@ -102,7 +102,7 @@ func (e *events) emit(out, event []byte, last int) []byte {
 	if last > 0 || !small {
 		out = e.to.note(out)
 	}
-	if !gone {
+	if e.to.loose = gone; !gone {
 		out = append(out, event[last:]...)
 	}
 	e.line, e.seen, e.data, e.over = 0, 0, e.data[:0], false

@@ -28,6 +28,26 @@ func run(client bool, stream []byte, cut func(left int) int) (out []byte, whole 
 	return append(append(out, rest...), e.lastNote()...), whole
 }
 
+// withNote is an event with its note, before its blank line.
+func withNote(event, note string) string {
+	line := noteMark + note + "\n"
+	if event == "" {
+		return ":\n" + line
+	}
+	for _, blank := range []string{"\r\n", "\n", "\r"} {
+		if body, ended := strings.CutSuffix(event, blank); ended && strings.HasSuffix(body, blank) {
+			if blank == "\r" {
+				line = "\n" + line
+			}
+			return body + line + blank
+		}
+	}
+	if !strings.HasSuffix(event, "\n") {
+		line = "\n" + line
+	}
+	return event + line
+}
+
 func atOnce(left int) int { return left }
 
 func TestStrip(t *testing.T) {
@@ -35,36 +55,36 @@ func TestStrip(t *testing.T) {
 	for _, c := range []struct{ name, in, unasked, note string }{
 		{"running usage",
 			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":7,\"total_tokens\":8,\"completion_tokens\":1}}\n\n",
-			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", `{"prompt_tokens":7,"completion_tokens":1}` + "\n\n"},
-		{"last chunk", last, "\n", `{"prompt_tokens":7,"cached_tokens":4,"completion_tokens":1,"reasoning_tokens":1}` + "\n\n"},
+			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", `{"prompt_tokens":7,"completion_tokens":1}`},
+		{"last chunk", last, "", `{"prompt_tokens":7,"cached_tokens":4,"completion_tokens":1,"reasoning_tokens":1}`},
 		{"usage first and spaces", "data: { \"usage\" : {\"prompt_tokens\": 1} , \"choices\": [ {} ]}\r\n\r\n",
-			"data: { \"choices\": [ {} ]}\r\n\r\n", `{"prompt_tokens":1}` + "\n\n"},
-		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r\n", "{}\n\n"},
-		{"lines that end with CR", "data:{\"choices\":[{}], \"usage\":{\"prompt_tokens\":1}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r\n", `{"prompt_tokens":1}` + "\n\n"},
-		{"null stays", "data: {\"choices\":[{}],\"usage\":null}\n\n", "same", "{}\n\n"},
-		{"text that looks like usage", "data: {\"choices\":[{\"delta\":{\"content\":\",\\\"usage\\\":{\\\"prompt_tokens\\\":9}\"}}]}\n\n", "same", "{\"events\":1}\n\n"},
-		{"usage of somebody else", "data: {\"choices\":[{\"usage\":{\"prompt_tokens\":9}}]}\n\n", "same", "{}\n\n"},
-		{"not a chunk", "data: {\"error\":{\"message\":\"x\"},\"usage\":{\"prompt_tokens\":9}}\n\n", "same", `{"prompt_tokens":9,"failed":true}` + "\n\n"},
-		{"an error beside usage", "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9},\"error\":{}}\n\n", "same", `{"prompt_tokens":9,"failed":true}` + "\n\n"},
+			"data: { \"choices\": [ {} ]}\r\n\r\n", `{"prompt_tokens":1}`},
+		{"usage in the middle", "data:{\"choices\":[{}], \"usage\":{}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r", "{}"},
+		{"lines that end with CR", "data:{\"choices\":[{}], \"usage\":{\"prompt_tokens\":1}, \"x\":1}\r\r", "data:{\"choices\":[{}], \"x\":1}\r\r", `{"prompt_tokens":1}`},
+		{"null stays", "data: {\"choices\":[{}],\"usage\":null}\n\n", "same", "{}"},
+		{"text that looks like usage", "data: {\"choices\":[{\"delta\":{\"content\":\",\\\"usage\\\":{\\\"prompt_tokens\\\":9}\"}}]}\n\n", "same", `{"events":1}`},
+		{"usage of somebody else", "data: {\"choices\":[{\"usage\":{\"prompt_tokens\":9}}]}\n\n", "same", "{}"},
+		{"not a chunk", "data: {\"error\":{\"message\":\"x\"},\"usage\":{\"prompt_tokens\":9}}\n\n", "same", `{"prompt_tokens":9,"failed":true}`},
+		{"an error beside usage", "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9},\"error\":{}}\n\n", "same", `{"prompt_tokens":9,"failed":true}`},
 		{"event, id and comment", ": ping\nevent: x\nid: 1\ndata: {\"choices\":[{}],\"usage\":{\"completion_tokens\":-2}}\n\n",
-			": ping\nevent: x\nid: 1\ndata: {\"choices\":[{}]}\n\n", `{"anomalies":["bad_usage"]}` + "\n\n"},
+			": ping\nevent: x\nid: 1\ndata: {\"choices\":[{}]}\n\n", `{"anomalies":["bad_usage"]}`},
 		{"several data lines", "data: {\"choices\":[{}],\ndata: \"usage\":\ndata: {\"prompt_tokens\":3}\ndata: }\n\n",
-			"data: {\"choices\":[{}]\ndata: \ndata: \ndata: }\n\n", `{"prompt_tokens":3}` + "\n\n"},
-		{"no end", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}", "data: {\"choices\":[{}]}\n", `{"prompt_tokens":3}` + "\n"},
-		{"no blank line", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}\n", "data: {\"choices\":[{}]}\n", `{"prompt_tokens":3}` + "\n"},
-		{"nothing but a comment", ": ping\n\n", "same", "{}\n\n"},
+			"data: {\"choices\":[{}]\ndata: \ndata: \ndata: }\n\n", `{"prompt_tokens":3}`},
+		{"no end", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}", "data: {\"choices\":[{}]}", `{"prompt_tokens":3}`},
+		{"no end, and nothing else", strings.TrimSpace(last), "", `{"prompt_tokens":7,"cached_tokens":4,"completion_tokens":1,"reasoning_tokens":1}`},
+		{"no blank line", "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":3}}\n", "data: {\"choices\":[{}]}\n", `{"prompt_tokens":3}`},
+		{"nothing but a comment", ": ping\n\n", "same", "{}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			note := ": spokegate-usage " + c.note
-			want := c.unasked + note
+			want := withNote(c.unasked, c.note)
 			if c.unasked == "same" {
-				want = c.in + note
+				want = withNote(c.in, c.note)
 			}
 			if out, _ := run(false, []byte(c.in), atOnce); string(out) != want {
 				t.Errorf("client did not ask:\n%q, expected\n%q", out, want)
 			}
-			if c.in == last {
-				want = c.in + note
+			if strings.TrimSpace(c.in) == strings.TrimSpace(last) {
+				want = withNote(c.in, c.note)
 			}
 			if out, _ := run(true, []byte(c.in), atOnce); string(out) != want {
 				t.Errorf("client asked:\n%q, expected\n%q", out, want)
@@ -76,7 +96,7 @@ func TestStrip(t *testing.T) {
 // An event without an end of which nothing is left is no broken stream: its note is the answer.
 func TestUsageAloneWithoutAnEnd(t *testing.T) {
 	out, whole := run(false, []byte("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3}}"), atOnce)
-	if want := "\n: spokegate-usage {\"prompt_tokens\":3}\n\n"; string(out) != want || !whole {
+	if want := ":\n: spokegate-usage {\"prompt_tokens\":3}\n"; string(out) != want || !whole {
 		t.Errorf("%q, whole %v, expected %q", out, whole, want)
 	}
 }
@@ -88,12 +108,12 @@ func TestBrokenOffInsideAnEvent(t *testing.T) {
 	}{
 		"data: {\"a\":1}\n\ndata: {\"b\":":  {"data: {\"a\":1}\n\n", false},
 		"data: {\"a\":1}\n\ndata: {\"b\"\n": {"data: {\"a\":1}\n\n", false},
-		"data: {\"a\":1}\n\ndata: [DONE]":   {"data: {\"a\":1}\n\n: spokegate-usage {\"terminal\":true}\n\ndata: [DONE]", true},
+		"data: {\"a\":1}\n\ndata: [DONE]":   {"data: {\"a\":1}\n\n: spokegate-usage {\"terminal\":true}\ndata: [DONE]", true},
 		"data: {\"a\":1}\n\ndata: {}\r":     {"data: {\"a\":1}\n\ndata: {}\r", true},
 		"data: {\"a\":1}\n\n: pi":           {"data: {\"a\":1}\n\n: pi", true},
 		"":                                  {"", true},
 	} {
-		want.out = strings.Replace(want.out, "\n\n", "\n\n"+noteMark+"{}\n\n", 1)
+		want.out = strings.Replace(want.out, "\n\n", "\n"+noteMark+"{}\n\n", 1)
 		if out, whole := run(false, []byte(in), atOnce); string(out) != want.out || whole != want.whole {
 			t.Errorf("%q: %q whole %v, expected %+v", in, out, whole, want)
 		}
@@ -105,11 +125,7 @@ func TestLargeEvent(t *testing.T) {
 	for _, end := range []string{"\n", "\r\n", "\r"} {
 		large := "data: {\"choices\":[{\"x\":\"" + strings.Repeat("y", maxEvent) + "\"}],\"usage\":{\"prompt_tokens\":1}}" + end + end
 		small := "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":1}}" + end + end
-		note := ": spokegate-usage {\"prompt_tokens\":1}\n\n"
-		if end == "\r" {
-			note = "\n" + note
-		}
-		want := large + note + "data: {\"choices\":[{}]}" + end + end + "data: 1" + end + end
+		want := withNote(large, `{"prompt_tokens":1}`) + "data: {\"choices\":[{}]}" + end + end + "data: 1" + end + end
 		in := []byte(large + small + "data: 1" + end + end)
 		for _, size := range []int{1 << 30, 1 << 15, 4097, maxEvent, maxEvent + 1} {
 			if out, _ := run(false, in, func(int) int { return size }); string(out) != want {
@@ -158,10 +174,10 @@ func engineStream(rnd *rand.Rand, client bool) (with, without []byte) {
 	return with, without
 }
 
-// Notes of ours as they stand in a stream, with the LF that begins a line where nothing else does.
+// Notes of ours as they stand in a stream, with what begins their line where nothing else does.
 var (
-	ourNote   = regexp.MustCompile(`(?:^\n)?: spokegate-usage [^\n]*\n\n`)
-	ourCRNote = regexp.MustCompile(`\n(?:: spokegate-usage [^\n]*\n\n)+`)
+	ourNote   = regexp.MustCompile(`(?:^:\n)?: spokegate-usage [^\n]*\n`)
+	ourCRNote = regexp.MustCompile(`(?:^:\n|\n)(?:: spokegate-usage [^\n]*\n)+`)
 )
 
 // withoutNotes is what a client sees of a stream whose lines end with LF.

@@ -24,6 +24,7 @@ type notes struct {
 	room  [2][openai.MaxNote]byte
 	// marked says that the engine's own bytes since then may have a note: ours must be the last.
 	marked bool
+	loose  bool // the last one stands before the next event: that has one behind it in any case, which says all
 	end    byte // the last byte that went out; 0: none has
 }
 
@@ -33,13 +34,7 @@ func newNotes(op openai.Op, strip *stripper) *notes {
 	return n
 }
 
-// event passes one event on.
-func (n *notes) event(out, event []byte, data []span) []byte {
-	n.read(event)
-	return n.pass(out, event, data)
-}
-
-// pass passes an event on that is counted. Clients leave at the end mark: its note comes before it.
+// pass passes an event on that is counted, without its blank line. Clients leave at the end mark: its note comes before it.
 func (n *notes) pass(out, event []byte, data []span) []byte {
 	n.marked = n.marked || hasNote(event, data)
 	if !n.marked && len(data) > 0 && bytes.HasPrefix(event[data[0].start:data[0].end], []byte(doneMark)) {
@@ -70,28 +65,32 @@ func (n *notes) piece(out, p []byte) []byte {
 // read takes bytes that only count.
 func (n *notes) read(p []byte) { _, _ = n.meter.Write(p) }
 
-// note appends a block with what has been used so far, if that is news.
+// note appends a line with what has been used so far, if that is news.
 func (n *notes) note(out []byte) []byte {
 	if !n.news() {
 		return out
 	}
-	return append(n.line(out, n.last), '\n')
+	return n.line(out, n.last)
 }
 
 // news says that a note is due, which is n.last then.
 func (n *notes) news() bool {
 	n.next = n.meter.AppendNote(n.next[:0])
-	if !n.marked && bytes.Equal(n.next, n.last) {
+	if !n.marked && !n.loose && bytes.Equal(n.next, n.last) {
 		return false
 	}
-	n.last, n.next, n.marked = n.next, n.last, false
+	n.last, n.next, n.marked, n.loose = n.next, n.last, false, false
 	return true
 }
 
 // line appends a note as a line of its own. It begins behind an LF also where the engine's lines end with CR: that is what Envoy looks
 // for, and readers take CRLF for one end of line.
 func (n *notes) line(out, note []byte) []byte {
-	if n.sent(out) != '\n' {
+	switch n.sent(out) {
+	case '\n':
+	case 0: // an empty line would be an event to some
+		out = append(out, ":\n"...)
+	default:
 		out = append(out, '\n')
 	}
 	out = append(append(out, noteMark...), note...)
@@ -106,17 +105,13 @@ func (n *notes) sent(out []byte) byte {
 	return n.end
 }
 
-// lastNote is the note of what close has counted. An event that the engine left open stays open.
+// lastNote is the note of what close has counted. It ends no event that the engine left open.
 func (e *events) lastNote() []byte {
-	switch {
-	case e.to.end == 0: // nothing has passed
+	if e.to.end == 0 { // nothing has passed
 		return nil
-	case !e.open:
-		return e.to.note(nil)
-	case e.to.news():
-		return e.to.line(nil, e.to.last)
 	}
-	return nil
+	e.to.loose = false // nothing follows
+	return e.to.note(nil)
 }
 
 // cutOff ends the stream by an event of our own, which says so.
@@ -126,5 +121,6 @@ func (e *events) cutOff(event []byte) (out []byte) {
 	}
 	r := e.to.meter.Report()
 	r.Failed, r.UpstreamCut = true, true
-	return append(e.to.line(append(out, event...), openai.AppendNote(nil, &r, 0)), '\n')
+	out = append(out, bytes.TrimSuffix(event, []byte("\n"))...)
+	return append(e.to.line(out, openai.AppendNote(nil, &r, 0)), '\n')
 }

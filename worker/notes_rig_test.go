@@ -11,7 +11,7 @@ import (
 // rawStream writes what engines may send, event by event, each with its blank line.
 func rawStream(rnd *rand.Rand, op openai.Op) (list []string) {
 	pick := func(of ...string) string { return of[rnd.Intn(len(of))] }
-	count := func() string { return pick("0", "1", "2", "3", "5", "17", "null", "-1", "9007199254740991") }
+	count := func() string { return pick("0", "1", "2", "3", "5", "17", "null", "-1", "123456789") }
 	usage := func() string {
 		switch op {
 		case openai.Messages:

@@ -18,7 +18,7 @@ func TestPrefillElsewhere(t *testing.T) {
 	p := newPair(t, nil)
 	body := `{ "seed": 9007199254740993, "stream" : true, "max_tokens":50, "stream_options":{"include_usage":true}, "messages":[] ,"model":"m" }`
 	_, got := p.send(t, "a", "/v1/chat/completions", body, "X-Envoy-Attempt-Count", "2")
-	if want := "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n: spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1}\n\n: spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1,\"terminal\":true}\n\ndata: [DONE]\n\n"; got != want {
+	if want := "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n: spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1}\n\n: spokegate-usage {\"prompt_tokens\":7,\"completion_tokens\":1,\"terminal\":true}\ndata: [DONE]\n\n"; got != want {
 		t.Errorf("the client got %q", got)
 	}
 	if got, want := p.prefill.asked(), `{ "seed": 9007199254740993, "stream" : false, "max_tokens":1, "stream_options":null, "messages":[] ,"model":"m"`+

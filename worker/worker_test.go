@@ -199,14 +199,14 @@ func TestStreamingWithoutDelay(t *testing.T) {
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
 	for _, used := range []string{`"completion_tokens":1`, `"events":2`, `"events":3`} {
-		for _, want := range []string{"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n", "\n", ": spokegate-usage {\"prompt_tokens\":1," + used + "}\n", "\n"} {
+		for _, want := range []string{"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n", ": spokegate-usage {\"prompt_tokens\":1," + used + "}\n", "\n"} {
 			if line, err := in.ReadString('\n'); err != nil || line != want {
 				t.Errorf("%q %v", line, err)
 			}
 		}
 		next <- struct{}{}
 	}
-	want := ": spokegate-usage {\"prompt_tokens\":1,\"completion_tokens\":1,\"terminal\":true}\n\ndata: [DONE]\n\n"
+	want := ": spokegate-usage {\"prompt_tokens\":1,\"completion_tokens\":1,\"terminal\":true}\ndata: [DONE]\n\n"
 	if rest, err := io.ReadAll(in); err != nil || string(rest) != want {
 		t.Errorf("%q %v", rest, err)
 	}
