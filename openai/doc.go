@@ -7,6 +7,7 @@
 //   - [DecodeBody] is the only place that takes a content-encoding off, for the door and for the engine alike.
 //   - [Meter] gives the same [Report] however the bytes of a response are cut, keeps a fixed small state, and never fails.
 //     Usage that was not reported is unknown (nil), never 0.
+//   - [ReadNote] gives back the report that [AppendNote] wrote, and believes nothing that no meter could say.
 //   - [Error] is the only place that maps a kind of refusal to a status, a body and headers.
 //
 // It does not check that a request makes sense to an engine (messages, tools, sampling): that is between client and engine.

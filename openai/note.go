@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// A note is a report as JSON: a worker's shim writes one behind each event of a stream, as a comment that begins with
-// UsageComment, and in a header of an answer that is whole. What is unknown, false or none is absent:
+// A note is a report as JSON: a worker's shim writes one behind the data of each event of a stream, before its blank line, as a
+// comment that begins with UsageComment, and in a header of an answer that is whole. What is unknown, false or none is absent:
 //
 //	prompt_tokens, cached_tokens, reasoning_tokens
 //	completion_tokens    if the engine counted it
