@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every wait on a fact.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // notes collects what a stub saw, by request id, and wakes who waits for it.
 type notes[T any] struct {

@@ -92,7 +92,7 @@ func (b *bench) next() *usagev1.Record {
 	select {
 	case r := <-b.records:
 		return r
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		b.t.Fatal("no record came")
 		return nil
 	}

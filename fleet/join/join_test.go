@@ -54,7 +54,7 @@ func start(t *testing.T, s *Server) workerv1.FleetClient {
 }
 
 func as(t *testing.T, authorization ...string) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	for _, a := range authorization {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", a)
@@ -77,7 +77,7 @@ func beat(s workerv1.State) *workerv1.JoinRequest {
 // until waits for a fact about the fleet.
 func until(t *testing.T, f *fleet.Fleet, what string, fact func(*fleet.View) bool) {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(2 * time.Minute)
 	for {
 		changed := f.Changed()
 		if fact(f.View()) {
@@ -199,8 +199,9 @@ func TestNonsenseAfterHelloEndsTheWorker(t *testing.T) {
 func TestThreeMissedBeatsEndTheWorker(t *testing.T) {
 	for name, opening := range map[string]bool{"after hello": true, "before hello": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			f := fleet.New()
-			s, err := start(t, &Server{Fleet: f, Token: token, Beat: 5 * time.Millisecond}).Join(as(t, "Bearer "+token))
+			s, err := start(t, &Server{Fleet: f, Token: token, Beat: 2 * time.Second}).Join(as(t, "Bearer "+token))
 			if err != nil {
 				t.Fatal(err)
 			}
