@@ -53,12 +53,14 @@ func (u *cursor) fill(c *chunk, s segment, finished bool) (int64, error) {
 		return 0, err
 	}
 	defer f.Close()
+	buf := c.buf
 	if !finished { // what a loss of power would take from the disk must not be known elsewhere
 		if err := f.Sync(); err != nil {
 			return 0, err
 		}
+		buf = buf[:min(int64(len(buf)), s.size-u.at.Offset)] // what was written since may not be there
 	}
-	n, err := f.ReadAt(c.buf, u.at.Offset)
+	n, err := f.ReadAt(buf, u.at.Offset)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}

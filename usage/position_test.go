@@ -64,6 +64,23 @@ func TestCursorBesideTheJournal(t *testing.T) {
 	}
 }
 
+// What was written after the segments were listed may not be on disk yet, unless nothing more is written to the segment.
+func TestCursorTakesWhatIsSynced(t *testing.T) {
+	dir := t.TempDir()
+	s := requestJournal(t, dir, 1, Options{})
+	list, err := segments(filepath.Join(dir, "door_main"))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	appendRequests(t, s, 1, 1)
+	for finished, want := range map[bool]int{false: 2, true: 4} {
+		u, c := cursor{}, newChunk(2*MaxLine)
+		if n, err := u.fill(c, list[0], finished); err != nil || len(c.events) != want || !finished && n != list[0].size {
+			t.Errorf("finished %v: %d records in %d bytes of %d, %v", finished, len(c.events), n, list[0].size, err)
+		}
+	}
+}
+
 // What is taken is a place, and stays the same when it is written again; beside an error there is none.
 func FuzzParsePosition(f *testing.F) {
 	f.Add(`{"epoch":1700000000,"segment":3,"offset":12345}`)
