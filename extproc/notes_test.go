@@ -77,7 +77,7 @@ func TestNotedAnswer(t *testing.T) {
 
 // TestWhileItRuns: an entry of a request that runs ends nothing, and is what is known when Envoy is gone.
 func TestWhileItRuns(t *testing.T) {
-	b := newBench(t, time.Hour)
+	b := newBench(t, time.Millisecond)
 	e := noted(`{"prompt_tokens":7,"events":3}`, 30, nil)
 	e.CommonProperties.AccessLogType = alsdatav3.AccessLogType_DownstreamPeriodic
 	e.CommonProperties.TimeToFirstDownstreamTxByte = durationpb.New(time.Second)

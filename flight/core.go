@@ -98,9 +98,6 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		return nil
 	}
 	f.facts.merge(facts)
-	if f.facts.Lost != "" && f.facts.Metered == nil {
-		f.facts.Metered = f.passed
-	}
 	free = f.tell(free)
 	if !f.facts.conclusive() {
 		c.watchLog(f, now)
@@ -122,6 +119,14 @@ func (c *core) end(id string, facts Facts, now time.Time) (free []freed) {
 		c.finish(f, now)
 	}
 	return free
+}
+
+// known are the parts of the facts. Of a flight that is lost what had passed counts, where nothing better has come yet.
+func (f *flight) known() (*Metered, *Logged) {
+	if f.facts.Metered == nil && f.facts.Lost != "" {
+		return f.passed, f.facts.Logged
+	}
+	return f.facts.Metered, f.facts.Logged
 }
 
 // watchLog has a flight given up when the access log is overdue.

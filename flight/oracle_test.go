@@ -54,9 +54,17 @@ type oracle struct {
 	passed   *Metered
 }
 
-// lost ends it: what has passed counts, if nobody knows better.
 func (o *oracle) lost(why string, now time.Time) {
-	o.facts, o.endedAt = append(o.facts, Facts{Lost: why}, Facts{Metered: o.passed}), now
+	o.facts, o.endedAt = append(o.facts, Facts{Lost: why}), now
+}
+
+// last is what is known when it is journaled: of what is lost, what has passed counts, if nobody knows better by then.
+func (o *oracle) last() Facts {
+	all := o.first()
+	if all.Lost != "" && all.Metered == nil {
+		all.Metered = o.passed
+	}
+	return all
 }
 
 // loseAll ends all that is open, before the door stops.
@@ -105,9 +113,6 @@ func ask(t *testing.T, r *rig, o *oracle, id string) {
 func tell(r *rig, o *oracle, id string, f Facts) {
 	if !o.done && !f.empty() {
 		o.facts = append(o.facts, f)
-		if f.Lost != "" {
-			o.facts = append(o.facts, Facts{Metered: o.passed})
-		}
 		if all := o.first(); o.opened && o.endedAt.IsZero() && all.conclusive() {
 			o.endedAt = r.clock()
 		}

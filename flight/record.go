@@ -32,7 +32,7 @@ func (f *flight) admitted(spoke string) *usagev1.Record {
 
 // used is the record of the end. now is when it ended as far as no fact knows better.
 func (f *flight) used(spoke string, now time.Time) *usagev1.Record {
-	m, l := f.facts.Metered, f.facts.Logged
+	m, l := f.known()
 	r := f.record(usage.KindUsage, usage.UsageID(f.admission.ID), spoke)
 	r.Outcome, r.Anomalies = Outcome(m, l)
 	if f.facts.Lost != "" && l == nil {

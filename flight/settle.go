@@ -10,8 +10,8 @@ import (
 )
 
 // settleWait is how long an ended flight that counts in quotas keeps its hold for what would say how much it used. Both halves
-// of the facts come within milliseconds of each other, except where a client left: there the meter's come seconds later, and
-// the meter is asked for what has passed.
+// of the facts come together, or, where a meter counts, within milliseconds of each other, except where a client left: there the
+// meter's come seconds later, and the meter is asked for what has passed.
 const settleWait = 250 * time.Millisecond
 
 // Meter counts a response that is passing.
@@ -34,7 +34,8 @@ type bill struct {
 
 // bill of an ended flight. sure says that nothing that may still come would change it.
 func (f *flight) bill() (b bill, sure bool) {
-	a, m, l := &f.admission, f.facts.Metered, f.facts.Logged
+	a := &f.admission
+	m, l := f.known()
 	outcome, _ := Outcome(m, l)
 	b = bill{hold: f.hold, model: a.Model, prompt: a.PromptEstimate, cached: a.CachedWeight, failed: outcome == usage.OutcomeUpstreamError, meter: f.meter}
 	b.unserved = outcome == usage.OutcomeNotServed || l != nil && l.Served == "" && (m == nil || m.Status == 0)

@@ -56,7 +56,7 @@ type Config struct {
 // doorStopped is why flights are lost that are open when the door stops.
 const doorStopped = "door_stopped"
 
-// logOverdue is why flights are lost whose meter broke off and whose access log never came.
+// logOverdue is why flights are lost that no meter sees, and of which the access log has long said nothing.
 const logOverdue = "log_overdue"
 
 // limiterWait bounds a call to the limiter, which may lie across a network.
@@ -173,7 +173,8 @@ func (t *Table) End(id string, f Facts) {
 }
 
 // Lose ends every flight that was admitted before a moment and has not ended, because its Envoy is gone, for example. It
-// returns how many there were. What the meter knows of them counts if it comes within Config.Grace.
+// returns how many there were. What meter or log tell of them within Config.Grace
+// counts; else what had passed when Envoy told last.
 func (t *Table) Lose(before time.Time, reason string) int {
 	t.mu.Lock()
 	n, free := t.core.lose(before, reason, t.cfg.Now())
