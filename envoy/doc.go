@@ -10,10 +10,11 @@
 //
 //	early header mutation   the client's request id and trace kept aside, owned headers out  hygiene.go
 //	tracing                 a span of the requests that Envoy chooses, if there is a collector trace.go
-//	tidy                    responses: the shim's refusal into metadata, owned headers out    hygiene.go
+//	tidy                    responses: a shim's refusal or note kept, owned headers out       hygiene.go
 //	ext_authz ×3            bare (no POST), head (POST, large), full (POST, with the body)    authz.go
 //	rbac                    a trusted context or 403                                          filters.go
-//	meter                   ext_proc in observability mode                                    filters.go
+//	meter                   ext_proc in observability mode, of what no shim notes             filters.go
+//	notes                   Lua: the last note of a stream that has passed into metadata      notes.go, notes.lua
 //	picker                  only with PickerSocket: ext_proc in full duplex                   filters.go
 //	router                  to the cluster that x-spokegate-endpoint names                    routes.go, clusters.go
 package envoy

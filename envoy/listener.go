@@ -115,7 +115,7 @@ func requestID() *hcmv3.RequestIDExtension {
 // Envoy die.
 const logEvery = time.Second
 
-// accessLog tells the door process how each request ended, at once. Everything is logged, refusals as well: a yes whose
+// accessLog tells the door process how each request ended, at once, and every logEvery of one that runs. Everything is logged, refusals as well: a yes whose
 // answer Envoy never used, because the client had left, must end its flight too. The sink ignores ids that it does not know.
 func accessLog() *accesslogv3.AccessLog {
 	return &accesslogv3.AccessLog{

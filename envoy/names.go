@@ -31,7 +31,7 @@ const (
 	// RefusedHeader is set on a response by a worker's shim that did not serve. The meter sees it, the client does not.
 	RefusedHeader = "x-spokegate-refused"
 	// NoteHeader is set by a worker's shim, which reads every answer that it passes on, to say what it used: of one that comes whole
-	// it is the note itself (openai.Note), which begins with NoteWhole; of a stream it is NoteStream, and a note follows each event in
+	// it is the note itself (openai.AppendNote), which begins with NoteWhole; of a stream it is NoteStream, and a note follows each event in
 	// a comment. Envoy keeps the last note that has passed, and the access log brings it to the door; the meter is not told of such
 	// an answer, and the client does not see the header.
 	NoteHeader = "x-spokegate-note"

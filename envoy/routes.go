@@ -58,7 +58,7 @@ func (d Door) retries() *routev3.RetryPolicy {
 	}
 }
 
-// upstreamRemovals: nothing may compress on the way either, for the meter reads plain bytes; and what a client expects of a
+// upstreamRemovals: nothing may compress on the way either, for meters read plain bytes; and what a client expects of a
 // server, Envoy has answered.
 func upstreamRemovals() []string {
 	return append(append([]string(nil), secretHeaders...),
