@@ -101,8 +101,7 @@ func (a *attempt) fail(rw http.ResponseWriter, e *openai.Error) {
 	}
 	a.status, a.first = e.Status, time.Now()
 	body := e.Body(a.op)
-	report := a.readWhole(body)
-	noteWhole(rw, &report, body)
+	a.noteError(rw, body)
 	a.sent += answer(rw, e, body)
 }
 

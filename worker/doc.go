@@ -2,7 +2,7 @@
 //
 // It promises that nothing is served without a trusted context of a door that it has joined, and no context twice; that a
 // stream reaches the client byte for byte as the engine would have sent it for the client's own options, event by event as
-// they come, with comment lines of running usage added; that a stream which the engine breaks off ends with an error event;
+// they come, with comment lines added that note what it has used so far; that a stream which the engine breaks off ends with an error event;
 // that the engine is told at once when the client leaves; and that each attempt which it took leaves exactly one "served"
 // record, however it ended. A request that it refused leaves none, and its answer carries x-spokegate-refused.
 //

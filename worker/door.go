@@ -149,7 +149,7 @@ func (d *door) session(ctx, stopping context.Context, c workerv1.FleetClient) (j
 		return false, err
 	}
 	at, _ := d.states.now()
-	s := &session{door: d, stream: stream, told: at.hello, begun: newBegunBox(), welcomes: make(chan *workerv1.Welcome), ended: make(chan error, 1)}
+	s := &session{door: d, stream: stream, told: at.hello, box: newBegunBox(), welcomes: make(chan *workerv1.Welcome), ended: make(chan error, 1)}
 	defer s.release()
 	go s.receive(ctx)
 	err = stream.Send(&workerv1.JoinRequest{Message: &workerv1.JoinRequest_Hello{Hello: d.hello(at.hello)}})

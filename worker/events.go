@@ -1,6 +1,10 @@
 package worker
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/spokegate/spokegate/openai"
+)
 
 // maxEvent is the largest event that is looked into, in bytes. A larger one passes as the engine sent it.
 const maxEvent = 1 << 20
@@ -35,7 +39,7 @@ func (e *events) write(out, p []byte) []byte {
 			break
 		}
 		last, blank := e.line, end == e.line && !e.cut
-		e.note(buf, end)
+		e.remember(buf, end)
 		e.line, e.seen, e.cut = next, next, false
 		if blank {
 			out = e.emit(out, buf[:next], last)
@@ -68,8 +72,8 @@ func (e *events) pass(out, buf []byte) (passed, rest []byte) {
 	return e.to.piece(out, buf[:n]), buf[n:]
 }
 
-// note remembers a data line.
-func (e *events) note(buf []byte, end int) {
+// remember keeps where a data line is.
+func (e *events) remember(buf []byte, end int) {
 	line := buf[e.line:end]
 	if e.over || e.cut || !bytes.HasPrefix(line, []byte("data")) {
 		return
@@ -114,7 +118,7 @@ func (e *events) emit(out, event []byte, last int) []byte {
 func (e *events) close(out []byte) (_ []byte, whole bool) {
 	end := len(bytes.TrimSuffix(e.held, []byte("\r")))
 	if e.line < end {
-		e.note(e.held, end)
+		e.remember(e.held, end)
 	}
 	blank := e.line == end && end < len(e.held) && !e.cut
 	e.open = !blank && (e.over || len(e.held) > 0)
@@ -142,6 +146,26 @@ func (e *events) close(out []byte) (_ []byte, whole bool) {
 func (e *events) leave() {
 	e.to.read(e.held)
 	e.held = nil
+}
+
+// lastNote is the note of what close has counted. It ends no event that the engine left open.
+func (e *events) lastNote() []byte {
+	if e.to.end == 0 { // nothing has passed
+		return nil
+	}
+	e.to.loose = false // nothing follows
+	return e.to.note(nil)
+}
+
+// cutOff ends the stream by an event of our own, which says so.
+func (e *events) cutOff(event []byte) (out []byte) {
+	if e.open {
+		out = append(out, "\n\n"...)
+	}
+	r := e.to.meter.Report()
+	r.Failed, r.UpstreamCut = true, true
+	out = append(out, bytes.TrimSuffix(event, []byte("\n"))...)
+	return append(e.to.line(out, openai.AppendNote(nil, &r, 0)), '\n')
 }
 
 // lineEnd finds the end of the line at from, looking from seen on: the line is buf[from:end], the next begins at next. A CR

@@ -108,8 +108,8 @@ func reasonOf(at standing) string {
 
 // Why a context is refused.
 const (
-	contextInvalid    = "context_invalid"     // missing, malformed, or its signature is wrong
-	contextUnknownKey = "context_unknown_key" // of a stranger, or of a door that this worker has not joined
+	contextInvalid    = "context_invalid"     // missing, malformed, or its signature or MAC is wrong
+	contextUnknownKey = "context_unknown_key" // of a stranger, of a door that this worker has not joined, or by MAC for another worker
 	contextExpired    = "context_expired"     // or not valid yet
 	contextAudience   = "context_audience"    // for another endpoint
 	contextReplayed   = "context_replayed"    // used before

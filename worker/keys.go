@@ -9,7 +9,7 @@ import (
 	"github.com/spokegate/spokegate/identity"
 )
 
-// contextLife is how long a context can be valid after its door has signed its last with a key, and has said so.
+// contextLife is how long a context can be valid after its door has made its last with a key or a secret, and has said so.
 const contextLife = identity.Life + 2*identity.Skew
 
 // trust is what a key ring tells; an identity.Verifier.

@@ -104,23 +104,3 @@ func (n *notes) sent(out []byte) byte {
 	}
 	return n.end
 }
-
-// lastNote is the note of what close has counted. It ends no event that the engine left open.
-func (e *events) lastNote() []byte {
-	if e.to.end == 0 { // nothing has passed
-		return nil
-	}
-	e.to.loose = false // nothing follows
-	return e.to.note(nil)
-}
-
-// cutOff ends the stream by an event of our own, which says so.
-func (e *events) cutOff(event []byte) (out []byte) {
-	if e.open {
-		out = append(out, "\n\n"...)
-	}
-	r := e.to.meter.Report()
-	r.Failed, r.UpstreamCut = true, true
-	out = append(out, bytes.TrimSuffix(event, []byte("\n"))...)
-	return append(e.to.line(out, openai.AppendNote(nil, &r, 0)), '\n')
-}

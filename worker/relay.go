@@ -193,11 +193,12 @@ func (a *attempt) relayWhole(rw http.ResponseWriter, r *http.Request, media stri
 	}
 }
 
-// readWhole is what an answer that is whole says of itself.
-func (a *attempt) readWhole(body []byte) openai.Report {
+// noteError is noteWhole for an error, of which nothing else is counted.
+func (a *attempt) noteError(rw http.ResponseWriter, body []byte) {
 	meter := openai.NewMeter(a.op, false)
 	meter.Write(body)
-	return meter.Close()
+	report := meter.Close()
+	noteWhole(rw, &report, body)
 }
 
 // noteWhole tells the door what the answer has used.
@@ -264,8 +265,7 @@ func (a *attempt) relayError(rw http.ResponseWriter, r *http.Request, resp *http
 	a.outcome, a.status, a.first = upstreamError, status, time.Now()
 	rw.Header().Set("Content-Type", "application/json")
 	rw.Header().Set("Content-Length", strconv.Itoa(len(held)))
-	report := a.readWhole(held)
-	noteWhole(rw, &report, held)
+	a.noteError(rw, held)
 	rw.WriteHeader(status)
 	n, _ := rw.Write(held)
 	a.sent = int64(n)

@@ -17,8 +17,8 @@ type session struct {
 	stream   workerv1.Fleet_JoinClient
 	told     Description // in Hello
 	name     string      // the door's, once welcomed
-	keys     []string    // that it held then
-	begun    *begunBox   // what the door is to hear of its requests
+	keys     []string    // what is held of its welcome: keys, and a secret
+	box      *begunBox   // what the door is to hear of its requests
 	beat     time.Duration
 	welcomes chan *workerv1.Welcome
 	ended    chan error
@@ -77,7 +77,7 @@ func (s *session) wait(ctx context.Context, changed <-chan struct{}, beat <-chan
 	var gathered <-chan time.Time // nil: nothing has begun
 	for {
 		select {
-		case <-s.begun.filled:
+		case <-s.box.filled:
 			if gathered == nil {
 				gathered = time.After(begunGather)
 			}
@@ -108,7 +108,7 @@ func (s *session) tellBegun(any bool) error {
 	if !any {
 		return nil
 	}
-	if err := s.stream.Send(s.door.begun.take(s.begun)); err != nil {
+	if err := s.stream.Send(s.door.begun.take(s.box)); err != nil {
 		return s.cause(err)
 	}
 	return nil
@@ -146,7 +146,7 @@ func (s *session) welcome(w *workerv1.Welcome) error {
 	if w.Begun {
 		wants = w.Door
 	}
-	s.door.begun.name(s.begun, wants)
+	s.door.begun.name(s.box, wants)
 	s.door.seeds.name(s, w.Door, w.HashSeed)
 	if ms := time.Duration(w.BeatMs) * time.Millisecond; ms > 0 {
 		s.beat = min(max(ms, beatLeast), beatMost)
@@ -179,7 +179,7 @@ func (s *session) hold(w *workerv1.Welcome) (held []string, err error) {
 
 func (s *session) release() {
 	s.door.keys.release(s.keys)
-	s.door.begun.name(s.begun, "")
+	s.door.begun.name(s.box, "")
 	s.door.seeds.forget(s)
 	if s.name != "" {
 		s.door.doors.left(s.door.target)

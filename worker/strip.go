@@ -89,5 +89,5 @@ func remove(out, event []byte, data []span, cut span) []byte {
 
 // wholeData says that the data of an event is all there.
 func wholeData(data []byte) bool {
-	return json.Valid(data) || string(bytes.TrimSpace(data)) == "[DONE]"
+	return json.Valid(data) || string(bytes.TrimSpace(data)) == doneMark
 }

@@ -65,6 +65,12 @@ func TestWholeAnswersAreNoted(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
+	refusalIsNotNoted(t, s)
+}
+
+// refusalIsNotNoted: of what the shim refuses nothing was used.
+func refusalIsNotNoted(t *testing.T, s *shim) {
+	t.Helper()
 	resp, err := s.client.Post("http://"+s.Addr()+"/v1/chat/completions", "application/json", strings.NewReader(chatBody))
 	if err != nil {
 		t.Fatal(err)
