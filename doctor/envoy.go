@@ -109,7 +109,7 @@ func (e *exam) judgeAdmission(g *gateway, l listener, where string) {
 	around := l.unadmitted(asks)
 	e.say("envoy-no-admission", where, len(around) > 0, "%d routes lead past admission%s", len(around), listed(around))
 	guard := l.index(rbac) > l.index(extAuthz)
-	e.say("envoy-no-guard", where, !guard, "what admission has not signed is %s", map[bool]string{true: "stopped by RBAC", false: "not stopped by another filter"}[guard])
+	e.say("envoy-no-guard", where, !guard, "what admission has not vouched for is %s", map[bool]string{true: "stopped by RBAC", false: "not stopped by another filter"}[guard])
 	short := ""
 	for _, f := range asks {
 		if d := f.conf.at("grpc_service", "timeout").duration(200 * time.Millisecond); f.conf.at("grpc_service").there() && d > 0 && d < time.Second {

@@ -71,6 +71,6 @@ var (
 	ErrAudience = errors.New("the trusted context is for another endpoint")
 	ErrReplayed = errors.New("the trusted context was used before")
 	ErrLeg      = errors.New("the trusted context is for another leg of its request")
-	// ErrUnknownKey is a kind of ErrInvalid: of a stranger, or of a door that this worker has not joined.
+	// ErrUnknownKey is a kind of ErrInvalid: of a stranger, of a door that this worker has not joined, or by MAC for another worker.
 	ErrUnknownKey = fmt.Errorf("%w: its key is not known", ErrInvalid)
 )

@@ -1,5 +1,5 @@
 // Package identity holds what proves who somebody is: API keys, of which only the SHA-256 is ever kept; the JWTs of trusted
-// issuers, which may stand in place of keys; and the trusted context, the signed word of a door on who a request is for.
+// issuers, which may stand in place of keys; and the trusted context, the word of a door on who a request is for, signed or with MACs.
 //
 // It promises that a key's text is never stored, that no JWT passes without the signature of its issuer's published key, and
 // that a context is accepted by a verifier at most once. It does not know what a key may do (package policy) or how many of

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Minter signs contexts for one door. Its keys live in memory only: a door that restarts has another.
+// Minter makes contexts for one door: signed (Mint), or by MAC (MintFor). Its keys live in memory only: a door that restarts has another.
 //
 // A key is changed in two steps, so that no verifier meets a key that it has not heard of: Announce makes the next one, which
 // those that follow Keys get to know, and Rotate takes it into use a little later. A third one, Forget, is for verifiers that

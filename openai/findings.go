@@ -18,7 +18,7 @@ func (f *findings) get(s slot) (int64, bool) { return f.counts[s], f.has[s] }
 func (f *findings) set(s slot, n int64)      { f.counts[s], f.has[s] = n, true }
 func (f *findings) drop(s slot)              { f.counts[s], f.has[s] = 0, false }
 
-// merge takes the counts that later has.
+// merge takes the counts that later has, and what it doubts.
 func (f *findings) merge(later *findings) {
 	for s := range f.counts {
 		if later.has[s] {

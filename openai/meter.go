@@ -20,7 +20,7 @@ type Meter struct {
 	noted  findings // by notes before the event's data
 	latest findings // by its last note
 	some   bool     // the event has a note
-	late   bool     // noted comes after the event's data
+	late   bool     // latest stands behind the event's data
 	has    bool     // the event has data
 	tally  tally
 	closed bool

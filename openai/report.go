@@ -11,7 +11,7 @@ type Report struct {
 	Failed      bool     // an error event or an error object, also when UpstreamCut
 	UpstreamCut bool     // an error event with CodeUpstreamCut
 	CountedFrom string   // engine: reported by it; events: Completion was counted from what passed; none
-	Anomalies   []string // facts to doubt: some of those below
+	Anomalies   []string // facts to doubt: some of doubtNames
 }
 
 // Where a report's counts come from.
@@ -89,8 +89,8 @@ func (t *tally) onlyRaise(note *findings) {
 	t.noted = note.doubts
 }
 
-// replace takes a note that stands alone, or behind an event: it says all of what has been used before it. Without a completion count, the events
-// are more than the engine has counted.
+// replace takes a note that stands alone, or behind an event: it says all of what has been used before it. Without a completion
+// count, the events are more than the engine has counted.
 func (t *tally) replace(note *findings) {
 	for _, s := range [...]slot{promptTokens, cachedTokens, completionTokens, reasoningTokens} {
 		t.last.counts[s], t.last.has[s] = note.counts[s], note.has[s]

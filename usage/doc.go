@@ -14,8 +14,9 @@
 //
 // # What it does not promise
 //
-// A record that was appended but not yet written is gone when the process dies (a window of Options.WriteWindow), one that was not
-// yet synced when the machine dies (Options.SyncWindow and one fsync). A spool deletes nothing: segments go when the forwarder has shipped them.
+// A record that was appended but not yet written is gone when the process dies (a window of Options.WriteWindow), one that was
+// not yet synced when the machine dies (Options.SyncWindow and one fsync). A spool deletes nothing: segments go when the
+// forwarder has shipped them.
 //
 // # Shipping
 //

@@ -12,7 +12,7 @@ import (
 const Repaired = "repaired"
 
 // Wins tells whether r counts and over does not, two records of one id with different contents. A record of the one who saw
-// the request wins over its repair, however late it comes; but one that counted nothing (the meter had missed it) yields to
+// the request wins over its repair, however late it comes; but one that counted nothing (nobody had, at the door) yields to
 // the repair, which knows what the worker counted. Of two repairs the later one wins. Of two originals, which must not
 // be, none wins: the first that came stays.
 func Wins(r, over *usagev1.Record) bool {
@@ -39,10 +39,10 @@ func rank(r *usagev1.Record) int {
 	return rankOriginal
 }
 
-// Unmetered, among the anomalies of a usage record, says that the door's meter never saw the answer.
+// Unmetered, among the anomalies of a usage record, says that the door knows nothing of the answer: no meter saw it, and no note of it passed.
 const Unmetered = "unmetered"
 
-// Uncounted tells whether r is the usage of a request that may have been served, and that no meter saw: its tokens are
+// Uncounted tells whether r is the usage of a request that may have been served, and of which the door knows nothing: its tokens are
 // unknown. Where a client left before there was anything to count, none were delivered, and that is known.
 func Uncounted(r *usagev1.Record) bool {
 	return r.Kind == KindUsage && r.CountedFrom == CountedNone && r.Outcome != OutcomeNotServed && slices.Contains(r.Anomalies, Unmetered)

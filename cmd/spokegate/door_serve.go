@@ -136,7 +136,7 @@ func (d *door) listen(token string) {
 	workers := d.joining(token)
 	d.shims = workers.server(d.minter.Keys, d.envoy.Listen, d.envoy.Admin, d.ops)
 	d.shims.Began = d.flights.Began
-	d.shims.Macs = d.fleetFlags.private() && d.gateway == "" // another's may send a request to a worker that was not named
+	d.shims.Macs = d.fleetFlags.private() && d.gateway == "" // a gateway's Envoy may send a request to a worker that was not named
 	admission.Secrets = d.shims.Secret
 	if d.doorFlags.picker == pickerAdmission {
 		admission.Picker = d.picker

@@ -9,11 +9,11 @@
 //	                             ├──▶ shim ──▶ engine (canned answers, in this process)
 //	client ──▶ Envoy, plain ─────┘
 //
-// A shim serves only signed contexts, each once. So the shim joins a second door that lives in this process, and the
-// client brings contexts signed ahead of time to plain Envoy: see plain.go.
+// A shim serves only trusted contexts, each once. So the shim joins a second door that lives in this process, and the
+// client brings contexts made ahead of time to plain Envoy: see plain.go.
 //
 // It promises that rounds of both sides alternate, that a ratio is taken within a round and the median is reported, that
 // a rate of whole answers is the one of the round's median slice of 50 ms (so that a machine which stands still is no figure), that
-// warm-up and signing are outside of what is timed, and that an answer that is not whole and right ends the run. It does
+// warm-up and the making of contexts are outside of what is timed, and that an answer that is not whole and right ends the run. It does
 // not promise that absolute figures mean anything: client, engine, shim and both Envoys share the machine's cores.
 package main

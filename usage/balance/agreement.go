@@ -77,7 +77,7 @@ func original(r *usagev1.Record) bool {
 	return r.Kind != usage.KindServed && !slices.Contains(r.Anomalies, usage.Repaired)
 }
 
-// Anomalies of a usage record whose meter did not see everything.
+// Anomalies of a usage record whose door does not know of all that passed.
 var cutMeters = []string{usage.Unmetered, "meter_cut"}
 
 // tokens wants door ≤ worker, and equal where neither says that something was cut.
