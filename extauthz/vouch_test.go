@@ -13,14 +13,29 @@ import (
 	"github.com/spokegate/spokegate/router"
 )
 
-// A context is by MAC only where all the workers that are named share a secret with the door; whichever it is, it says the same.
-func TestContextsAreByMacWhereAllShareASecret(t *testing.T) {
-	var addrs []string
-	all := map[string]identity.Secret{}
-	for i := range 2 * identity.MaxSecrets {
+// sharing are workers, and what each shares with the door.
+func sharing(n int) (addrs []string, all map[string]identity.Secret) {
+	all = map[string]identity.Secret{}
+	for i := range n {
 		addr := fmt.Sprintf("10.0.0.%d:1", i)
 		addrs, all[addr] = append(addrs, addr), identity.NewSecret()
 	}
+	return addrs, all
+}
+
+// knowing are verifiers as workers have them that share these secrets with the door.
+func knowing(all map[string]identity.Secret, addrs []string) (list []*identity.Verifier) {
+	for _, a := range addrs {
+		v := identity.NewVerifier("large")
+		v.SetSecret(all[a])
+		list = append(list, v)
+	}
+	return list
+}
+
+// A context is by MAC only where all the workers that are named share a secret with the door; whichever it is, it says the same.
+func TestContextsAreByMacWhereAllShareASecret(t *testing.T) {
+	addrs, all := sharing(2 * identity.MaxSecrets)
 	find := func(addr string) (identity.Secret, bool) {
 		s, ok := all[addr]
 		return s, ok
@@ -61,12 +76,7 @@ func TestContextsAreByMacWhereAllShareASecret(t *testing.T) {
 				}
 				verifiers := []*identity.Verifier{g.verifier}
 				if c.mac {
-					verifiers = nil
-					for _, a := range c.addrs {
-						v := identity.NewVerifier("large")
-						v.SetSecret(all[a])
-						verifiers = append(verifiers, v)
-					}
+					verifiers = knowing(all, c.addrs)
 				}
 				for _, v := range verifiers {
 					got, err := v.Verify(token, g.Now())
