@@ -1,6 +1,7 @@
-// Package extproc watches what became of an admitted request. Meter is Envoy's ext_proc service: it counts what a
-// response used. Log is the sink of Envoy's gRPC access log: it tells how the request ended. Both hand what they saw to
-// the flight, which ends by whichever comes first and is journaled with both.
+// Package extproc watches what became of an admitted request. Log is the sink of Envoy's gRPC access log: it tells how the
+// request ended, and what the worker's shim had noted of what passed. Meter is Envoy's ext_proc service: it counts what a
+// response used that no shim notes. Both hand what they saw to the flight, which ends by whichever comes first and is
+// journaled with both.
 //
 // It only receives and counts: no disk, and no lock that another holds. It never changes or delays a response.
 package extproc

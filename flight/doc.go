@@ -12,8 +12,8 @@
 // timer frees what may still be running: where no meter is at work, a log that has not come Config.Orphan after the last sign of
 // life (the admission, Envoy's word that it runs, the end of a meter) counts as lost.
 // While a request runs Envoy may tell what has passed: that counts where nothing better comes, because Envoy died.
-// Once a flight has ended, the usage record waits for the other half of the facts, at most Config.Grace. Where no response of
-// a worker began, the log is all there is.
+// Once a flight has ended, the usage record waits for the other half of the facts, at most Config.Grace. Of an answer
+// that a shim has noted the log brings both; where no response of a worker began, it is all there is.
 //
 // Leases are renewed beside all that: a limiter that hangs holds up no record. A renewal that failed is tried again at once.
 //
@@ -28,7 +28,7 @@
 // nothing where no worker took the request or its answer was an error. Where nothing is known the reservation stands.
 //
 // Leases come free at the first fact that says how much was used; a hold that counts in quotas waits for it for at most a
-// quarter of a second. So it is after a whole answer, where the meter's word comes first or milliseconds after the log's.
+// quarter of a second. What a shim has noted comes with the log; a meter's word comes before it, or milliseconds after.
 // Where a client left, the meter's comes seconds later: then the meter is asked what has passed.
 //
 // # What it does not promise

@@ -60,7 +60,7 @@ func (f *Facts) settled() bool {
 	return f.Metered != nil && (f.Logged != nil || f.Lost != "") || f.Logged != nil && f.Logged.unanswered()
 }
 
-// Metered is what the meter saw pass.
+// Metered is what the meter saw pass, or in its place what a shim had noted of what passed.
 type Metered struct {
 	Report        openai.Report
 	Status        int   // 0: no response headers came

@@ -8,13 +8,13 @@ import (
 
 // Anomalies that a flight finds; a report's own and the reason of a loss come beside them.
 const (
-	noAccessLog = "no_access_log" // the meter alone knows
-	unmetered   = "unmetered"     // the access log alone knows, tokens are unknown
+	noAccessLog = "no_access_log" // the meter alone knows, or what Envoy said last while it ran
+	unmetered   = "unmetered"     // nobody has counted it, tokens are unknown
 	meterCut    = "meter_cut"     // Envoy says it ended well, but the meter did not see the end: tokens may be missing
 )
 
 // Outcome says how a request ended. Either part may be nil, when it did not come. The order of the rules is the order of
-// trust: what passed before the eyes of the meter, then Envoy's word, then how the stream ended.
+// trust: what the meter saw pass, or a shim had noted of what passed, then Envoy's word, then how the stream ended.
 //
 //	the shim refused it                                        not_served
 //	no success status  Envoy found no worker                   not_served
