@@ -33,9 +33,9 @@
 //
 // # What it does not promise
 //
-// A flight of which no fact ever comes stays open, without a timer: its lease is held, and spokegate_flights_open shows it.
-// Facts that come after the usage record are dropped and counted (anomaly "late"). What a crash takes along is repaired from
-// *served*.
+// A flight whose meter neither ends nor breaks off stays open, without a timer: its lease is held, and spokegate_flights_open shows
+// it. Facts that come after the usage record are dropped and counted (anomaly "late"). What a crash takes along is repaired
+// from *served*.
 //
 // An open flight takes under 1 KB.
 package flight

@@ -173,8 +173,8 @@ func (t *Table) End(id string, f Facts) {
 }
 
 // Lose ends every flight that was admitted before a moment and has not ended, because its Envoy is gone, for example. It
-// returns how many there were. What meter or log tell of them within Config.Grace
-// counts; else what had passed when Envoy told last.
+// returns how many there were. What meter or log tell of them within Config.Grace counts; else what had passed when Envoy told
+// last.
 func (t *Table) Lose(before time.Time, reason string) int {
 	t.mu.Lock()
 	n, free := t.core.lose(before, reason, t.cfg.Now())
