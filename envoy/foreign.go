@@ -24,7 +24,7 @@ func NewForeign(d Door) *Foreign { return &Foreign{d.withDefaults(), newLines()}
 
 // ServerOptions are the door's, and watch who connects.
 func (f *Foreign) ServerOptions() []grpc.ServerOption {
-	return append(f.door.ServerOptions(), grpc.Creds(watchedCredentials{lines: f.lines}))
+	return append(f.door.ServerOptions(), roomForLogs(), grpc.Creds(watchedCredentials{lines: f.lines}))
 }
 
 // Register does nothing: there is no ADS.

@@ -61,8 +61,10 @@ func (s *Server) Register(g *grpc.Server) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s.ads)
 }
 
-// ServerOptions are the door's.
-func (s *Server) ServerOptions() []grpc.ServerOption { return s.door.ServerOptions() }
+// ServerOptions are the door's, with room for its logs.
+func (s *Server) ServerOptions() []grpc.ServerOption {
+	return append(s.door.ServerOptions(), roomForLogs())
+}
 
 // SetEndpoints names the endpoints of the policy. Each becomes a cluster.
 func (s *Server) SetEndpoints(names []string) {
