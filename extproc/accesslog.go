@@ -63,6 +63,9 @@ func (l *Log) FromWire(b mem.BufferSlice) error {
 	return nil
 }
 
+// wholeDetails is what Envoy says of an answer that has come and gone as the worker gave it; whatever broke it off stands in its place.
+const wholeDetails = "via_upstream"
+
 // deniedDetails marks what admission itself refused: it has no flight.
 const deniedDetails = "ext_authz_denied"
 
@@ -99,7 +102,7 @@ func read(e *logEntry, l *flight.Logged) *flight.Metered {
 	if len(e.own.note) == 0 || e.own.refused {
 		return nil
 	}
-	broken := l.ClientCut || l.UpstreamCut || l.Timeout
+	broken := l.ClientCut || l.UpstreamCut || l.Timeout || l.Details != wholeDetails
 	m := &flight.Metered{Report: openai.Report{CountedFrom: usage.CountedNone}, Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: !broken, At: l.At}
 	if string(e.own.note) == envoy.NoteStream {
 		if !broken && l.ResponseBytes > 0 {

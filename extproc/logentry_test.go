@@ -66,7 +66,7 @@ func readByProtobuf(e *alsdatav3.HTTPAccessLogEntry, l *flight.Logged) *flight.M
 	note := own[envoy.NoteHeader].GetStringValue()
 	path, _, _ := strings.Cut(e.GetRequest().GetPath(), "?")
 	op, _, _ := openai.Route("POST", path)
-	whole := !l.ClientCut && !l.UpstreamCut && !l.Timeout
+	whole := !l.ClientCut && !l.UpstreamCut && !l.Timeout && l.Details == "via_upstream"
 	out := &flight.Metered{Report: openai.Report{CountedFrom: "none"}, Status: l.Status, ResponseBytes: l.ResponseBytes, SawEnd: whole, At: l.At}
 	switch {
 	case note == "" || own[envoy.RefusedHeader] != nil || note == envoy.NoteStream && whole && l.ResponseBytes > 0:

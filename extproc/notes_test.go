@@ -75,6 +75,17 @@ func TestNotedAnswer(t *testing.T) {
 	}
 }
 
+// TestCutByEnvoy: a stream that Envoy ended for reasons of its own, without a flag that we know, has not come to its end.
+func TestCutByEnvoy(t *testing.T) {
+	b := newBench(t, time.Millisecond)
+	e := noted(`{"prompt_tokens":7,"events":3}`, 30, nil)
+	e.Response.ResponseCodeDetails = "http2.violation.of.messaging.rule"
+	b.logged(e)
+	if r := b.next(); r.GetCompletionTokens() != 3 || len(r.Anomalies) != 1 || r.Anomalies[0] != "meter_cut" {
+		t.Errorf("%v", r)
+	}
+}
+
 // TestWhileItRuns: an entry of a request that runs ends nothing, and is what is known when Envoy is gone.
 func TestWhileItRuns(t *testing.T) {
 	b := newBench(t, time.Millisecond)
