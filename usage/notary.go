@@ -3,6 +3,7 @@ package usage
 import (
 	"crypto/ed25519"
 	"log/slog"
+	"os"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -43,7 +44,7 @@ func (n *notary) wake() <-chan time.Time {
 
 func (n *notary) due(now time.Time) bool { return n != nil && now.Sub(n.last) >= n.every }
 
-// checkpoint journals one about all that this epoch has on disk. One that finds no room on the disk is left out: the next
+// checkpoint journals one about all that this epoch has on disk, or will have with it. One that finds no room on the disk is left out: the next
 // one speaks of its records too.
 func (s *Spool) checkpoint(now time.Time, closing bool) {
 	n, w := s.notary, s.writer
@@ -57,7 +58,7 @@ func (s *Spool) checkpoint(now time.Time, closing bool) {
 	}
 }
 
-// notarize signs c and puts it into the batch, which is empty.
+// notarize signs c and puts it into the batch.
 func (s *Spool) notarize(c *usagev1.Checkpoint, now time.Time) bool {
 	signCheckpoint(s.writer.source, c, s.notary.key)
 	return s.writer.add(&s.batch, checkpointRecord(s.writer.source, c, timestamppb.New(now))) == ""
@@ -67,6 +68,9 @@ func (s *Spool) notarize(c *usagev1.Checkpoint, now time.Time) bool {
 // live to write it: of what is on disk.
 func (s *Spool) closeEpochBefore(now time.Time) {
 	end, err := endOfLastEpoch(s.notary.old, s.writer.source)
+	if n := len(s.notary.old); n > 0 && err == nil { // a process that was killed may have written it and not synced
+		err = syncFile(s.notary.old[n-1].path)
+	}
 	s.notary.old = nil
 	if err != nil {
 		s.opts.Log.Error("the end of the journal's last epoch cannot be read; no checkpoint closes it", "source", s.writer.source, "err", err)
@@ -91,4 +95,14 @@ func (s *Spool) sealEpoch(now time.Time) {
 	if s.batch.n > 0 && s.writer.commit(&s.batch) == nil {
 		s.metrics.records.WithLabelValues(KindCheckpoint).Inc()
 	}
+}
+
+// syncFile brings to disk what others have written to a file.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
 }

@@ -37,7 +37,8 @@ type rejections struct {
 
 func openRejections(d doorFlags, reg *prometheus.Registry, log *slog.Logger) (*rejections, error) {
 	r := &rejections{dir: spoolDir(d.dir), source: usage.RejectedSource(d.name), log: log}
-	keep := usage.Options{WriteWindow: rejectedWindow, SyncWindow: rejectedWindow, SegmentBytes: rejectedSegment, MaxBytes: rejectedBytes, Queue: rejectedQueue, Log: log}
+	keep := usage.Options{WriteWindow: rejectedWindow, SyncWindow: time.Nanosecond, // a record that is written is synced
+		SegmentBytes: rejectedSegment, MaxBytes: rejectedBytes, Queue: rejectedQueue, Log: log}
 	ship := usage.ForwarderConfig{Dir: r.dir, Source: r.source, KeepBytes: rejectedShipped, AsideBytes: rejectedAside, Log: log}
 	var err error
 	if r.journal, err = startJournal(d.kafka, keep, ship); err != nil {
