@@ -104,8 +104,8 @@ func (s *session) wait(ctx context.Context, changed <-chan struct{}, beat <-chan
 	}
 }
 
-func (s *session) tellBegun(any bool) error {
-	if !any {
+func (s *session) tellBegun(some bool) error {
+	if !some {
 		return nil
 	}
 	if err := s.stream.Send(s.door.begun.take(s.box)); err != nil {
