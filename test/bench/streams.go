@@ -50,8 +50,8 @@ func (s *site) meterMemory(ctx context.Context, n int) ([]figure, error) {
 	}
 	grown := float64(s.doorProcess.rss()-before) / float64(n) / 1024
 	closing()
-	progress("door: %.1f KB for each of %d streams that it meters", grown, n)
-	note := fmt.Sprintf("resident memory of the door alone, by %d streams that it meters", n)
+	progress("door: %.1f KB for each of %d streams that its meter reads", grown, n)
+	note := fmt.Sprintf("resident memory of the door alone, by %d streams that its meter reads, as behind Envoy Gateway", n)
 	return []figure{alone("door.memory_10k", "KB", note, []float64{grown})}, c.await(ctx, 0)
 }
 
