@@ -12,7 +12,7 @@ import (
 var notesLua string
 
 // keepNotes has Envoy itself keep the last note that a shim has written into a stream and that has passed, for the access log: see
-// NoteHeader. A call to the door for each piece of a stream would cost as much as all the rest that Envoy does with it.
+// NoteHeader. Telling the meter of each piece instead costs Envoy, door and shim together a sixth more.
 func keepNotes() *hcmv3.HttpFilter {
 	return unless(not(isNoted(NoteStream)), "spokegate.notes", "envoy.filters.http.lua", &luav3.Lua{
 		DefaultSourceCode: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: notesLua}},
