@@ -77,11 +77,7 @@ func TestMacsAgreeWithTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range 200 {
 		m := NewMinter("door" + randomText(r))
-		want := Context{
-			Admission: fmt.Sprint(i, randomText(r)), Door: m.Door(), Key: randomText(r), Team: randomText(r), Model: randomText(r),
-			Endpoint: "e" + randomText(r), Revision: r.Uint64() >> r.IntN(64), Asked: randomText(r), EngineName: randomText(r),
-			Leg: randomText(r), Body: randomText(r), Worker: randomText(r),
-		}
+		want := randomContext(r, i, m.Door())
 		var to []Secret
 		for range 1 + r.IntN(MaxSecrets) {
 			to = append(to, NewSecret())

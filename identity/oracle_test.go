@@ -57,16 +57,21 @@ func randomText(r *rand.Rand) string {
 	return b.String()
 }
 
+// randomContext is the i-th of a door, with text in every claim.
+func randomContext(r *rand.Rand, i int, door string) Context {
+	return Context{
+		Admission: fmt.Sprint(i, randomText(r)), Door: door, Key: randomText(r), Team: randomText(r), Model: randomText(r),
+		Endpoint: "e" + randomText(r), Revision: r.Uint64() >> r.IntN(64), Asked: randomText(r), EngineName: randomText(r),
+		Leg: randomText(r), Body: randomText(r), Worker: randomText(r),
+	}
+}
+
 // TestAnyLibraryReadsAContext: what Mint writes golang-jwt reads, and what golang-jwt writes Verify reads.
 func TestAnyLibraryReadsAContext(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 100 {
 		m := NewMinter("door" + randomText(r))
-		want := Context{
-			Admission: fmt.Sprint(i, randomText(r)), Door: m.Door(), Key: randomText(r), Team: randomText(r), Model: randomText(r),
-			Endpoint: "e" + randomText(r), Revision: r.Uint64() >> r.IntN(64), Asked: randomText(r), EngineName: randomText(r),
-			Leg: randomText(r), Body: randomText(r), Worker: randomText(r),
-		}
+		want := randomContext(r, i, m.Door())
 		ours := m.Mint(want, noon)
 		read, err := libraryVerify(ours, m.PublicKey(), want.Endpoint, noon)
 		if err != nil {
