@@ -128,15 +128,17 @@ func (l listener) chain() string {
 	return strings.Join(names, ", ")
 }
 
-// modelRoutes are those that lead to workers: all, unless a gateway turns admission or picking on by the route.
+// modelRoutes are those that lead to workers: all, unless a gateway turns admission or picking on by the route alone.
 func (l listener) modelRoutes() (list []node) {
-	byRoute := slices.ContainsFunc(l.filters, func(f filter) bool { return f.off && (f.conf.isType(extAuthz) || f.conf.isType(extProc)) })
-	if !byRoute {
+	asks := func(f filter) bool { return f.conf.isType(extAuthz) || f.conf.isType(extProc) }
+	byRoute := slices.ContainsFunc(l.filters, func(f filter) bool { return f.off && asks(f) })
+	always := slices.ContainsFunc(l.filters, func(f filter) bool { return !f.off && f.conf.isType(extAuthz) })
+	if !byRoute || always {
 		return l.routes
 	}
 	for _, r := range l.routes {
 		for _, f := range l.filters {
-			if f.off && (f.conf.isType(extAuthz) || f.conf.isType(extProc)) && perRoute(r, f.name).there() {
+			if f.off && asks(f) && perRoute(r, f.name).there() {
 				list = append(list, r)
 				break
 			}

@@ -12,7 +12,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
-	extensionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/matching/v3"
 	authzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	upstreamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -191,8 +190,8 @@ func protocolsOf(t *testing.T, c *clusterv3.Cluster) *upstreamv3.HttpProtocolOpt
 func filterOf(t *testing.T, d Door, name string) *authzv3.ExtAuthz {
 	t.Helper()
 	for _, f := range d.authorization() {
-		wrapped, a := &extensionv3.ExtensionWithMatcher{}, &authzv3.ExtAuthz{}
-		if f.Name == name && f.GetTypedConfig().UnmarshalTo(wrapped) == nil && wrapped.ExtensionConfig.TypedConfig.UnmarshalTo(a) == nil {
+		a := &authzv3.ExtAuthz{}
+		if f.Name == name && f.GetTypedConfig().UnmarshalTo(a) == nil {
 			return a
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // route leads to the cluster that ext_authz wrote into EndpointHeader; no such cluster is 503. What has no such header is not
-// admitted yet, or never: it has a route too, for without one Envoy would skip ext_authz. That one leads nowhere, and the
+// admitted yet, or never: it has routes too, for without one Envoy would skip ext_authz. They lead nowhere, and the
 // meter is not told of what is refused there.
 func (d Door) route() *routev3.RouteConfiguration {
 	action := &routev3.RouteAction{
@@ -19,6 +19,15 @@ func (d Door) route() *routev3.RouteConfiguration {
 		Timeout:                     secs(0), // a response may take as long as it moves
 		IdleTimeout:                 secs(d.IdleTimeout),
 		RetryPolicy:                 d.retries(),
+	}
+	to := &routev3.Route_Route{Route: action}
+	routes := []*routev3.Route{{Name: "by-endpoint", Match: anyPath(present(EndpointHeader)), Action: to}}
+	for _, r := range d.questions(to) {
+		if r.TypedPerFilterConfig == nil {
+			r.TypedPerFilterConfig = map[string]*anypb.Any{}
+		}
+		r.TypedPerFilterConfig[meterFilter] = pack(&procv3.ExtProcPerRoute{Override: &procv3.ExtProcPerRoute_Disabled{Disabled: true}})
+		routes = append(routes, r)
 	}
 	return &routev3.RouteConfiguration{
 		Name: routeName,
@@ -29,12 +38,7 @@ func (d Door) route() *routev3.RouteConfiguration {
 			// AttemptHeader and what else ext_authz wrote, and must itself take x-spokegate-* away before the engine.
 			RequestHeadersToRemove: upstreamRemovals(),
 			ResponseHeadersToAdd:   []*corev3.HeaderValueOption{anthropicID()},
-			Routes: []*routev3.Route{
-				{Name: "by-endpoint", Match: anyPath(present(EndpointHeader)), Action: &routev3.Route_Route{Route: action}},
-				{Name: "not-admitted", Match: anyPath(), Action: &routev3.Route_Route{Route: action}, TypedPerFilterConfig: map[string]*anypb.Any{
-					meterFilter: pack(&procv3.ExtProcPerRoute{Override: &procv3.ExtProcPerRoute_Disabled{Disabled: true}}),
-				}},
-			},
+			Routes:                 routes,
 		}},
 	}
 }

@@ -1,10 +1,6 @@
 package envoy
 
 import (
-	"fmt"
-	"strconv"
-	"strings"
-
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	matchv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -31,28 +27,10 @@ func unless(p *predicate, name, typeName string, config proto.Message) *hcmv3.Ht
 	})
 }
 
-// isPOST holds for the one method that brings a body.
-func isPOST() *predicate {
-	return header(":method", &matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_Exact{Exact: "POST"}})
-}
-
-// bodyAtMost holds when the client says that the body is not larger than n bytes.
-func bodyAtMost(n int64) *predicate {
-	return header("content-length", &matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_SafeRegex{
-		SafeRegex: &matchv3.RegexMatcher{
-			EngineType: &matchv3.RegexMatcher_GoogleRe2{GoogleRe2: &matchv3.RegexMatcher_GoogleRE2{}}, Regex: atMost(n),
-		},
-	}})
-}
-
 // isNoted holds when the response has a NoteHeader that begins so. Until it comes nothing is decided: the filter sees the request.
 func isNoted(prefix string) *predicate {
 	return over(NoteHeader, &typematcherv3.HttpResponseHeaderMatchInput{HeaderName: NoteHeader},
 		&matchv3.StringMatcher{MatchPattern: &matchv3.StringMatcher_Prefix{Prefix: prefix}})
-}
-
-func header(name string, m *matchv3.StringMatcher) *predicate {
-	return over(name, &typematcherv3.HttpRequestHeaderMatchInput{HeaderName: name}, m)
 }
 
 func over(name string, input proto.Message, m *matchv3.StringMatcher) *predicate {
@@ -72,24 +50,4 @@ func either(ps ...*predicate) *predicate {
 	return &predicate{MatchType: &matchv3.Matcher_MatcherList_Predicate_OrMatcher{
 		OrMatcher: &matchv3.Matcher_MatcherList_Predicate_PredicateList{Predicate: ps},
 	}}
-}
-
-// atMost is a regular expression for the decimal numbers 0 to n, without leading zeros: shorter ones, those that are
-// smaller from some digit on, and n itself. A number written with leading zeros does not match, and so counts as large.
-func atMost(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	alternatives := []string{"0", digits}
-	if len(digits) > 1 {
-		alternatives = append(alternatives, fmt.Sprintf("[1-9][0-9]{0,%d}", len(digits)-2))
-	}
-	for i, d := range []byte(digits) {
-		low := byte('0')
-		if i == 0 {
-			low = '1'
-		}
-		if d > low {
-			alternatives = append(alternatives, fmt.Sprintf("%s[%c-%c][0-9]{%d}", digits[:i], low, d-1, len(digits)-i-1))
-		}
-	}
-	return strings.Join(alternatives, "|")
 }
