@@ -112,7 +112,7 @@ func (e *exam) judgeAdmission(g *gateway, l listener, where string) {
 	e.say("envoy-no-guard", where, !guard, "what admission has not vouched for is %s", map[bool]string{true: "stopped by RBAC", false: "not stopped by another filter"}[guard])
 	short := ""
 	for _, f := range asks {
-		if d := f.conf.at("grpc_service", "timeout").duration(200 * time.Millisecond); f.conf.at("grpc_service").there() && d > 0 && d < time.Second {
+		if d := patienceOf(f.conf); d > 0 && d < time.Second {
 			short = fmt.Sprintf("%s after %v", f.name, d)
 		}
 	}

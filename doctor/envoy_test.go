@@ -46,6 +46,28 @@ func TestOneMistakeInOurOwn(t *testing.T) {
 				m["failure_mode_allow"] = true
 			}
 		}, []string{"envoy-fails-open"}},
+		"no patience, by gRPC": {func(m map[string]any) {
+			if m["stat_prefix"] == "full" {
+				delete(m, "http_service")
+				m["grpc_service"] = map[string]any{"envoy_grpc": map[string]any{"cluster_name": "spokegate-door"}}
+			}
+		}, []string{"envoy-admission-timeout"}},
+		"no patience, by HTTP": {func(m map[string]any) {
+			if m["stat_prefix"] == "full" {
+				delete(m, "grpc_service")
+				m["http_service"] = map[string]any{"server_uri": map[string]any{"uri": "http://x", "cluster": "spokegate-door", "timeout": "0.500s"}}
+			}
+		}, []string{"envoy-admission-timeout"}},
+		"breakers of admission, by HTTP": {func(m map[string]any) {
+			if m["stat_prefix"] == "full" {
+				delete(m, "grpc_service")
+				m["http_service"] = map[string]any{"server_uri": map[string]any{"uri": "http://x", "cluster": "http-only", "timeout": "5s"}}
+			}
+			if m["name"] == "spokegate-door" && m["circuit_breakers"] != nil {
+				delete(m, "circuit_breakers")
+				m["name"] = "http-only"
+			}
+		}, []string{"envoy-breakers-services"}},
 		"small body": {func(m map[string]any) {
 			if b, ok := m["with_request_body"].(map[string]any); ok {
 				b["max_request_bytes"] = 1 << 20

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // gateway is an Envoy, by what its admin page says.
@@ -211,7 +212,18 @@ const (
 // serves says that requests for models come in here: it asks for admission, or a picker.
 func (l listener) serves() bool { return l.index(extAuthz) >= 0 || l.index(extProc) >= 0 }
 
-// clusterOf is the cluster that a filter calls.
+// clusterOf is the cluster that a filter calls, by gRPC or by HTTP.
 func clusterOf(conf node) string {
-	return conf.at("grpc_service", "envoy_grpc", "cluster_name").text()
+	return orElse(conf.at("grpc_service", "envoy_grpc", "cluster_name").text(), conf.at("http_service", "server_uri", "cluster").text())
+}
+
+// patienceOf is how long a filter waits for whom it calls; 0: for ever, or it calls nobody.
+func patienceOf(conf node) time.Duration {
+	switch rpc, plain := conf.at("grpc_service"), conf.at("http_service", "server_uri"); {
+	case rpc.there():
+		return rpc.at("timeout").duration(200 * time.Millisecond)
+	case plain.there():
+		return plain.at("timeout").duration(0)
+	}
+	return 0
 }
