@@ -155,10 +155,10 @@ func (s *scanner) elements(depth int, at place) *Error {
 
 // str checks the string that starts here, and returns how many bytes it decodes to.
 func (s *scanner) str() (size int, err *Error) {
-	start, saved, wide := s.i, 0, false
+	start, saved, broken := s.i, 0, false
 	for i := start + 1; ; {
 		stop, high := stringStop(s.b, i)
-		wide = wide || high
+		broken = broken || high && !validUTF8(s.b[i:stop]) // told at the end of the string: what breaks off first, breaks off
 		if stop+1 < len(s.b) && s.b[stop] == '\\' && plainEscape[s.b[stop+1]] {
 			i = stop + 2
 			saved++
@@ -168,7 +168,7 @@ func (s *scanner) str() (size int, err *Error) {
 		switch c := s.peek(); {
 		case c == '"':
 			s.i++
-			if wide && !validUTF8(s.b[start:s.i]) {
+			if broken {
 				return 0, s.notUTF8(start)
 			}
 			return s.i - start - 2 - saved, nil

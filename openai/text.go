@@ -12,9 +12,23 @@ const (
 )
 
 // stringStop returns the first position from i on that ends the plain run of a JSON string: a quote, a backslash or a
-// control character; len(b) when there is none. high says whether a byte before it is not ASCII. Eight bytes a step: prompts
-// are most of what a door reads.
+// control character; len(b) when there is none. high says whether a byte before it is not ASCII. Prompts are most of what a
+// door reads, and have long runs.
 func stringStop(b []byte, i int) (stop int, high bool) {
+	stop, high = shortStop(b[:min(i+shortRun, len(b))], i)
+	if stop < i+shortRun {
+		return stop, high
+	}
+	at, passed := skipPlain(b, stop)
+	stop, last := shortStop(b, at)
+	return stop, high || passed || last
+}
+
+// shortRun is how much of a run is looked at before it is taken for a long one: most are keys and numbers.
+const shortRun = 32
+
+// shortStop is stringStop for what is short, eight bytes a step.
+func shortStop(b []byte, i int) (stop int, high bool) {
 	var seen uint64
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i : i+8])
