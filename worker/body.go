@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"sync"
 
@@ -30,11 +32,12 @@ func newBody(room *[]byte) *body { return &body{room: room, users: 1} }
 // bytes are the body itself. Like edited, only before it is done.
 func (b *body) bytes() []byte { return *b.room }
 
-// content is a body as somebody gets it: the client's bytes, never copied, and what is put between them.
+// content is a body as somebody gets it: the client's bytes, and what is put between them. A large one is never copied.
 type content struct {
 	of     *body
 	pieces [][]byte
 	size   int64
+	small  []byte // all of it in one piece; nil: it is large
 }
 
 // edited is the body for one reader or more. The edits must not overlap.
@@ -47,6 +50,9 @@ func (b *body) edited(edits ...edit) content {
 		at = e.at.End
 	}
 	c.add(sent[at:])
+	if c.size <= engineWrites {
+		c.small = bytes.Join(c.pieces, nil)
+	}
 	return c
 }
 
@@ -57,12 +63,20 @@ func (c *content) add(piece []byte) {
 	}
 }
 
-// open is a reader from the beginning.
-func (c content) open() *bodyReader {
+// open is a reader from the beginning. One of a kind that net/http knows to wait for nothing leaves with the header, in one
+// write; but of that kind none says when it is done with the body.
+func (c content) open() io.ReadCloser {
+	if c.small != nil {
+		return io.NopCloser(bytes.NewReader(c.small))
+	}
+	return c.openLarge()
+}
+
+func (c content) openLarge() *bodyReader {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.of.users++
-	return &bodyReader{body: c.of, rest: c.pieces}
+	return &bodyReader{body: c.of, rest: slices.Clone(c.pieces)}
 }
 
 // done ends one use.
@@ -80,9 +94,8 @@ var errBodyClosed = errors.New("the body is closed")
 // bodyReader reads a body once. Close may come while a read runs.
 type bodyReader struct {
 	body   *body
-	rest   [][]byte // from the one that is being read on
-	at     int      // how much of its first was read
-	closed bool     // guarded by body.mu
+	rest   net.Buffers
+	closed bool // guarded by body.mu
 }
 
 // use begins a read, which body.done ends.
@@ -95,37 +108,21 @@ func (r *bodyReader) use() bool {
 	return !r.closed
 }
 
-func (r *bodyReader) Read(p []byte) (n int, err error) {
+func (r *bodyReader) Read(p []byte) (int, error) {
 	if !r.use() {
 		return 0, errBodyClosed
 	}
 	defer r.body.done()
-	for n < len(p) && len(r.rest) > 0 {
-		c := copy(p[n:], r.rest[0][r.at:])
-		n += c
-		r.skip(c)
-	}
-	if n == 0 && len(p) > 0 {
-		return 0, io.EOF
-	}
-	return n, nil
+	return r.rest.Read(p)
 }
 
-// WriteTo writes what is left, each piece at once.
-func (r *bodyReader) WriteTo(w io.Writer) (n int64, err error) {
+// WriteTo writes what is left: to a socket, all of it at once.
+func (r *bodyReader) WriteTo(w io.Writer) (int64, error) {
 	if !r.use() {
 		return 0, errBodyClosed
 	}
 	defer r.body.done()
-	for len(r.rest) > 0 {
-		c, err := w.Write(r.rest[0][r.at:])
-		n += int64(c)
-		r.skip(c)
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
+	return r.rest.WriteTo(w)
 }
 
 // left is how much is still to be read, in bytes.
@@ -133,13 +130,7 @@ func (r *bodyReader) left() (n int64) {
 	for _, piece := range r.rest {
 		n += int64(len(piece))
 	}
-	return n - int64(r.at)
-}
-
-func (r *bodyReader) skip(n int) {
-	if r.at += n; r.at == len(r.rest[0]) {
-		r.rest, r.at = r.rest[1:], 0
-	}
+	return n
 }
 
 func (r *bodyReader) Close() error {

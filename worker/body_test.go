@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -41,10 +42,12 @@ func TestBodyIsReadAsEdited(t *testing.T) {
 			continue // two at one place have no order
 		}
 		b := newBody(&in).edited(edits...)
-		if err := iotest.TestReader(b.open(), want); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+		for _, open := range []func() io.ReadCloser{b.open, func() io.ReadCloser { return b.openLarge() }} {
+			if err := iotest.TestReader(open(), want); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
 		}
-		r, part := b.open(), make([]byte, rnd.Intn(len(want)+1))
+		r, part := b.openLarge(), make([]byte, rnd.Intn(len(want)+1))
 		_, _ = io.ReadFull(r, part)
 		rest := bytes.NewBuffer(part)
 		if left := r.left(); left != b.size-int64(len(part)) {
@@ -69,7 +72,7 @@ func (g latch) Write(p []byte) (int, error) {
 func TestRoomIsGivenBackLast(t *testing.T) {
 	sent := wire.Buffers.Get(1 << 14)
 	b := newBody(sent)
-	r, second := b.edited().open(), b.edited().open()
+	r, second := b.edited().openLarge(), b.edited().openLarge()
 	b.done()
 	_ = second.Close()
 	_ = second.Close() // twice is once
@@ -144,5 +147,47 @@ func TestBodiesOfAllSizes(t *testing.T) {
 		all.Wait()
 		transport.CloseIdleConnections()
 		server.Close()
+	}
+}
+
+// countedConn counts its writes.
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int32
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// TestSmallRequestIsOneWrite: its header, the client's bytes and what is put between them leave together, again and again.
+func TestSmallRequestIsOneWrite(t *testing.T) {
+	got := make(chan string, 1)
+	at := server(t, func(w http.ResponseWriter, r *http.Request) {
+		all, _ := io.ReadAll(r.Body)
+		got <- string(all)
+	})
+	writes := new(atomic.Int32)
+	transport := newTransport(func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return countedConn{conn, writes}, err
+	})
+	defer transport.CloseIdleConnections()
+	sent := []byte(strings.Repeat("0123456789", 700))
+	b := newBody(&sent).edited(edit{openai.Span{Start: 9, End: 10}, []byte("nine")}, edit{openai.Span{Start: 7000, End: 7000}, []byte("end")})
+	want := "012345678nine" + string(sent[10:]) + "end"
+	for range 2 {
+		writes.Store(0)
+		q, _ := http.NewRequest("POST", at, b.open())
+		q.ContentLength = b.size
+		resp, err := transport.RoundTrip(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if body, n := <-got, writes.Load(); body != want || n != 1 {
+			t.Errorf("%d writes of %q", n, body)
+		}
 	}
 }

@@ -87,6 +87,9 @@ func newProbe(dial dialer) *http.Transport {
 	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
 }
 
+// engineWrites is how much is gathered for one write to an engine, in bytes: a request with its header, if it is not larger.
+const engineWrites = 8 << 10
+
 // newTransport reaches an engine: no proxy, no compression that we would have to undo, no limit on how long an answer
 // may take to begin (a prompt may queue), and enough idle connections for a full engine. Its buffers are small, for a
 // stream holds them as long as it lives; large bodies pass them by. dial: nil, by the address.
@@ -102,6 +105,6 @@ func newTransport(dial dialer) *http.Transport {
 		IdleConnTimeout:        4 * time.Second, // uvicorn, which most engines run in, closes after 5
 		MaxResponseHeaderBytes: 64 << 10,
 		ReadBufferSize:         16 << 10,
-		WriteBufferSize:        8 << 10,
+		WriteBufferSize:        engineWrites,
 	}
 }
