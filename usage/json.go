@@ -86,7 +86,7 @@ func (o *object) name(name string) {
 		o.b = append(o.b, ',')
 	}
 	o.begun = true
-	o.b = append(append(append(o.b, '"'), name...), '"', ':')
+	o.b = append(append(append(o.b, '"'), name...), `":`...)
 }
 
 func (o *object) str(name, v string) {
@@ -165,7 +165,7 @@ func (o *object) list(name string, values []string) {
 
 // time writes a time that RFC 3339 cannot say as null: an unreadable line would be worse than an unknown time.
 func (o *object) time(name string, t *timestamppb.Timestamp) {
-	if t.CheckValid() != nil { // also: nil
+	if t == nil || t.CheckValid() != nil { // which makes an error also of nil
 		o.null(name)
 		return
 	}
@@ -180,23 +180,25 @@ const hexDigits = "0123456789abcdef"
 // appendString appends s as a JSON string.
 func appendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
+	plain := 0 // from here to i all is as it is written
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			dst = utf8.AppendRune(dst, r) // RuneError for a byte that is not UTF-8
-			i += size
+		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' {
+			i++
 			continue
 		}
+		dst = append(dst, s[plain:i]...)
+		r, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case c == '"' || c == '\\':
 			dst = append(dst, '\\', c)
 		case c < ' ':
 			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 		default:
-			dst = append(dst, c)
+			dst = utf8.AppendRune(dst, r) // RuneError for a byte that is not UTF-8
 		}
-		i++
+		i += size
+		plain = i
 	}
-	return append(dst, '"')
+	return append(append(dst, s[plain:]...), '"')
 }
