@@ -31,6 +31,7 @@ type attempt struct {
 	op      openai.Op
 	trusted identity.Context
 	number  uint32
+	client  *clientConn // nil: it cannot gather
 	rc      *http.ResponseController
 	ctx     context.Context // done: the client has left, or the request is cut
 	span    trace.Span      // nil: no tracing

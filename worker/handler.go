@@ -62,7 +62,7 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer gone()
-	a := &attempt{w: w, op: op, trusted: trusted, number: attemptOf(r.Header), rc: rc, ctx: ctx}
+	a := &attempt{w: w, op: op, trusted: trusted, number: attemptOf(r.Header), client: clientOf(r), rc: rc, ctx: ctx}
 	if w.cfg.Tracer != nil {
 		a.beginSpan(r)
 		defer a.endSpan()

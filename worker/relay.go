@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,12 +62,17 @@ func (a *attempt) relayStream(rw http.ResponseWriter, r *http.Request, resp *htt
 		if a.status == 0 && len(room.out) > 0 {
 			a.begin()
 		}
-		if gone := a.send(rw, room.out); gone != nil {
-			a.endStream(cutter, clientCut)
+		pass := a.send
+		if err != nil && !a.gathers(room.out) {
+			pass = a.write // the end of the body follows
+		}
+		gone := pass(rw, room.out)
+		if err != nil {
+			a.finishStream(rw, r, resp, cutter, err, gone)
 			return
 		}
-		if err != nil {
-			a.finishStream(rw, r, resp, cutter, err)
+		if gone != nil {
+			a.endStream(cutter, clientCut)
 			return
 		}
 	}
@@ -87,8 +93,29 @@ func (a *attempt) stripper() *stripper {
 	return &stripper{client: a.request.IncludeUsage}
 }
 
-// send writes and flushes. The headers go with the first bytes.
+// send writes and flushes.
 func (a *attempt) send(rw http.ResponseWriter, p []byte) error {
+	gathers := a.gathers(p)
+	if gathers {
+		a.client.gather(len(p))
+	}
+	err := a.write(rw, p)
+	if err == nil {
+		err = a.flush()
+	}
+	if gathers {
+		err = cmp.Or(err, a.client.release())
+	}
+	return err
+}
+
+// gathers says that p is too large for one write, and small enough to be copied for one.
+func (a *attempt) gathers(p []byte) bool {
+	return a.client != nil && len(p) > serverWrites-framing && len(p) <= gatherMost
+}
+
+// write writes. The headers go with the first bytes.
+func (a *attempt) write(rw http.ResponseWriter, p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -98,20 +125,26 @@ func (a *attempt) send(rw http.ResponseWriter, p []byte) error {
 	}
 	n, err := rw.Write(p)
 	a.sent += int64(n)
-	if err != nil {
-		return err
+	return err
+}
+
+// flush lets go of what was written.
+func (a *attempt) flush() error {
+	if a.status == 0 { // nothing was
+		return nil
 	}
 	return a.rc.Flush()
 }
 
-// finishStream is the end of the engine's bytes, as it wanted or not.
-func (a *attempt) finishStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, cutter *events, err error) {
-	if err != io.EOF && r.Context().Err() != nil {
+// finishStream is the end of the engine's bytes, as it wanted or not. gone says that the client had left. What was written last
+// leaves with the end of the body, in one write, but where the record must say whether it did.
+func (a *attempt) finishStream(rw http.ResponseWriter, r *http.Request, resp *http.Response, cutter *events, err, gone error) {
+	if gone != nil || err != io.EOF && r.Context().Err() != nil {
 		a.endStream(cutter, clientCut)
 		return
 	}
 	rest, whole := cutter.close(nil)
-	if gone := a.send(rw, rest); gone != nil {
+	if a.write(rw, rest) != nil {
 		a.endStream(cutter, clientCut)
 		return
 	}
@@ -120,14 +153,16 @@ func (a *attempt) finishStream(rw http.ResponseWriter, r *http.Request, resp *ht
 	framed := resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0
 	switch {
 	case a.outcome != upstreamCut:
-		_ = a.send(rw, cutter.lastNote()) // of a client that has left the record says the same
-	case err == io.EOF && whole && framed && a.status != 0:
-		a.outcome = complete
-		a.anomalies = append(a.anomalies, "no_terminal_event")
-		_ = a.send(rw, cutter.lastNote())
+		_ = a.write(rw, cutter.lastNote()) // of a client that has left the record says the same
 	case a.status == 0:
 		a.brokeOff(err)
 		a.cutBefore(rw)
+	case a.flush() != nil:
+		a.outcome = clientCut
+	case err == io.EOF && whole && framed:
+		a.outcome = complete
+		a.anomalies = append(a.anomalies, "no_terminal_event")
+		_ = a.write(rw, cutter.lastNote())
 	default:
 		a.brokeOff(err)
 		if a.send(rw, cutter.cutOff(cutEvent(a.op, a.cut().midway()))) != nil {

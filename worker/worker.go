@@ -211,7 +211,7 @@ func (w *Worker) serve(server *http.Server) error {
 	if w.cfg.TLS != nil {
 		return server.ServeTLS(w.listener, "", "")
 	}
-	return server.Serve(w.listener)
+	return server.Serve(clients{w.listener})
 }
 
 // server speaks HTTP/1.1 and HTTP/2, encrypted or not. Nothing bounds how long a response takes; a request's body is bounded where it is read.
@@ -221,7 +221,7 @@ func (w *Worker) server() *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(w.cfg.TLS == nil)
 	return &http.Server{
-		Handler: w, TLSConfig: w.cfg.TLS.Clone(), Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4096},
+		Handler: w, ConnContext: withClient, TLSConfig: w.cfg.TLS.Clone(), Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4096},
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Hour, // Envoy closes an idle connection after 30 s: it is to be the one that does
 		MaxHeaderBytes:    64 << 10,
