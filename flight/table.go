@@ -13,7 +13,7 @@ import (
 )
 
 // Leases is what the table needs of a limits.Limiter. Errors are logged; a renewal is tried again, a release is not: the
-// lease expires by itself.
+// lease expires by itself. Release must not wait for a network.
 type Leases interface {
 	Renew(ctx context.Context, now time.Time, hs []limits.Hold) (lost []limits.Hold, err error)
 	Release(ctx context.Context, now time.Time, h limits.Hold, used limits.Used) error
@@ -59,7 +59,7 @@ const doorStopped = "door_stopped"
 // logOverdue is why flights are lost that no meter sees, and of which the access log has long said nothing.
 const logOverdue = "log_overdue"
 
-// limiterWait bounds a call to the limiter, which may lie across a network.
+// limiterWait bounds a renewal by a limiter, which may lie across a network.
 const limiterWait = 2 * time.Second
 
 // Table holds the flights of a door. Its methods are safe for concurrent use.
@@ -192,11 +192,6 @@ func (t *Table) Len() int {
 
 // free gives back what ended flights held. ctx is not the one of the call in which a flight ended: that is often done.
 func (t *Table) free(ctx context.Context, list []freed) {
-	if len(list) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, limiterWait)
-	defer cancel()
 	for _, f := range list {
 		switch {
 		case f.booking == nil:

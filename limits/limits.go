@@ -29,8 +29,8 @@ type Limiter interface {
 
 	// Release frees the leases of a hold and settles what it reserved, once: doing it again does nothing. What was taken from
 	// a rate stays taken. Reserved tokens are corrected to those used in the period in which they were reserved; where that
-	// period is over nothing is done, in either direction. A done context does not stop it. A store across a network may
-	// return before it is done.
+	// period is over nothing is done, in either direction. A done context does not stop it. A store across a network returns
+	// before it is done: nobody waits for it.
 	Release(ctx context.Context, now time.Time, h Hold, used Used) error
 
 	// Look says how each limit stands, in the order of Decide, and changes nothing.
