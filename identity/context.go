@@ -54,14 +54,17 @@ const digestWhole = 16 << 10
 // BodyDigest binds a context to a request's body, without its content-encoding: the SHA-256 of its length and of all of it,
 // or, of one above 16 KiB, of its first and its last 8 KiB. Whoever holds such a context can still change what lies between.
 func BodyDigest(body []byte) string {
-	var space [8 + digestWhole]byte
-	b := binary.BigEndian.AppendUint64(space[:0], uint64(len(body)))
+	h := sha256.New()
+	var size [8]byte
+	binary.BigEndian.PutUint64(size[:], uint64(len(body)))
+	h.Write(size[:])
 	if len(body) > digestWhole {
-		b = append(b, body[:digestWhole/2]...)
+		h.Write(body[:digestWhole/2])
 		body = body[len(body)-digestWhole/2:]
 	}
-	sum := sha256.Sum256(append(b, body...))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+	h.Write(body)
+	var sum [sha256.Size]byte
+	return base64.RawURLEncoding.EncodeToString(h.Sum(sum[:0]))
 }
 
 // Kinds of refusal, for metrics and answers.

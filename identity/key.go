@@ -24,6 +24,7 @@ const (
 	keyPrefix   = "sk-sg-"
 	secretBytes = 32
 	sumBytes    = 4
+	keyChars    = ((secretBytes+sumBytes)*8 + 4) / 5 // of base32
 )
 
 // keyEncoding is lower-case base32: no character that a shell, a URL or a double click would break.
@@ -45,15 +46,17 @@ func NewKey() (secret string, h Hash) {
 // ParseKey hashes a secret that has the form of a key. ok is false for anything else, so that garbage costs no look-up.
 func ParseKey(secret string) (h Hash, ok bool) {
 	body, ok := strings.CutPrefix(secret, keyPrefix)
-	if !ok || len(body) != keyEncoding.EncodedLen(secretBytes+sumBytes) {
+	if !ok || len(body) != keyChars {
 		return Hash{}, false
 	}
 	var raw [secretBytes + sumBytes]byte
-	if n, err := keyEncoding.Decode(raw[:], []byte(body)); err != nil || n != len(raw) {
+	var text [keyChars]byte
+	copy(text[:], body)
+	if n, err := keyEncoding.Decode(raw[:], text[:]); err != nil || n != len(raw) {
 		return Hash{}, false
 	}
 	// The encoding leaves two bits over: only the text that NewKey would write is a key, so that one key has one hash.
-	if keyEncoding.EncodeToString(raw[:]) != body || string(checksum(raw[:secretBytes])) != string(raw[secretBytes:]) {
+	if string(keyEncoding.AppendEncode(text[:0], raw[:])) != body || string(checksum(raw[:secretBytes])) != string(raw[secretBytes:]) {
 		return Hash{}, false
 	}
 	return sha256.Sum256([]byte(secret)), true
