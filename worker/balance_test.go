@@ -22,8 +22,8 @@ import (
 	"github.com/spokegate/spokegate/sim"
 )
 
-// A third of the clients leave at random moments, also before the first byte: one record each, and never more counted than
-// the engine generated; the same where nothing was cut.
+// A third of the clients leave at random moments, also before the first byte, and one in an answer that never ends: one record
+// each, and never more counted than the engine generated; the same where nothing was cut.
 func TestBalanceWithTheEngine(t *testing.T) {
 	rates := sim.DefaultRates()
 	rates.DecodeTokensPerSecond, rates.OverheadMS, rates.MaxRunning = 2000, 1, 32
@@ -44,13 +44,21 @@ func TestBalanceWithTheEngine(t *testing.T) {
 		body := fmt.Sprintf(`{"model":"m","stream":%v,"prompt":"hello","input":"hello","messages":[{"role":"user","content":"hello %d"}],"max_tokens":%d,"max_output_tokens":40,"n":%d}`,
 			rnd.Intn(4) > 0, i, 20+rnd.Intn(40), 1+rnd.Intn(3))
 		ctx, leave := context.WithCancel(context.Background())
-		if left[i] = rnd.Intn(3) == 0; left[i] {
+		endless := i == 0
+		switch left[i] = endless || rnd.Intn(3) == 0; {
+		case endless:
+			path, body = "/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}],"max_tokens":100000000}`
+		case left[i]:
 			time.AfterFunc(time.Duration(rnd.Intn(60))*time.Millisecond, leave)
 		}
 		q := s.request(t, ctx, fmt.Sprint("r", i), path, body)
 		all.Go(func() {
 			defer leave()
 			resp, err := s.client.Do(q)
+			if err == nil && endless {
+				_, _ = resp.Body.Read(make([]byte, 1))
+				leave()
+			}
 			if err == nil {
 				_, err = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()

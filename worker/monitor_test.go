@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -106,31 +107,37 @@ func TestDeadWhileIdle(t *testing.T) {
 // An engine in which a request waits and no token comes is asked for one, and given up when none comes either. What was
 // counted until then is journaled.
 func TestHungWhileRequestsWait(t *testing.T) {
-	e := newScripted(t)
+	e, j := newScripted(t), &journal{}
 	watch := hurried
-	watch.Hung = time.Second
-	s, engine := watched(t, e, watch)
-	eventually(t, "ready", s.isReady)
-	e.set(func() { e.hang = true })
-	ctx, leave := context.WithCancel(context.Background())
+	watch.Hung = patience
+	m := unwatched(t, e, watch, j)
+	defer m.stopJobs()
+	now := time.Now()
+	m.readNow(readResult{counters: counters{Prompt: new(int64(2)), Completion: new(int64(1))}}, now)
+	leave, _ := m.states.enter()
 	defer leave()
-	go func() {
-		if resp, err := s.client.Do(s.request(t, ctx, "stuck", "/v1/completions", `{"model":"m","prompt":"x"}`)); err == nil {
-			resp.Body.Close()
-		}
-	}()
-	if reason := <-engine.restarts; !strings.Contains(reason, "no answer to POST /v1/completions") {
+	e.set(func() { e.hang = true })
+	m.advance(t.Context(), now.Add(patience-1))
+	if m.probe.runs() {
+		t.Error("asked too early")
+	}
+	m.advance(t.Context(), now.Add(patience))
+	eventually(t, "it is asked for a token", func() bool { return e.asked() == 1 })
+	r, _ := m.probe.stop()
+	r.err = errors.Join(r.err, context.DeadlineExceeded) // it was not the test that ended it
+	m.probed(r, now.Add(2*patience))
+	engine := m.engine.(*watchedEngine)
+	if reason := <-engine.restarts; !strings.Contains(reason, "has generated nothing for 4m0s: no answer to POST /v1/completions") {
 		t.Error(reason)
 	}
-	eventually(t, "a lost run", func() bool {
-		return slices.ContainsFunc(s.journal.moments(), func(m string) bool { return strings.HasPrefix(m, "e1/lost 2+1") })
-	})
-	leave()
-	s.journal.one(t, "stuck")
-	e.set(func() { e.hang = false })
-	eventually(t, "ready again", s.isReady)
-	if p := s.journal.ofKind("probe"); len(p) < 2 || p[1].Outcome != "upstream_cut" || p[1].CountedFrom != "none" || p[1].Status != nil {
+	if p := j.ofKind("probe"); len(p) != 1 || p[0].Outcome != "upstream_cut" || p[0].CountedFrom != "none" || p[0].Status != nil {
 		t.Errorf("%v", p)
+	}
+	for len(engine.lives) > 0 {
+		m.take(<-engine.lives)
+	}
+	if got := j.moments(); !slices.Equal(got, []string{"e1/first 0+0", "e1/lost 2+1"}) || m.phase != proving || m.life.Epoch != "e2" {
+		t.Errorf("%v, phase %v of %s", got, m.phase, m.life.Epoch)
 	}
 }
 

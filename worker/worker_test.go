@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -230,60 +229,6 @@ func TestClientLeavesBeforeTheFirstByte(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	eventually(t, "nothing runs", func() bool { return s.states.count() == 0 })
-}
-
-// A client that leaves while its body is on the way has used its context up: one record.
-func TestClientLeavesInItsBody(t *testing.T) {
-	s := newShim(t, server(t, func(http.ResponseWriter, *http.Request) { t.Error("the engine was asked") }), nil)
-	conn, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\nX-Spokegate-Context: "+s.context(t, "a")+"\r\n\r\n{")
-	eventually(t, "running", func() bool { return s.states.count() == 1 })
-	conn.Close()
-	if r := s.journal.one(t, "a"); r.Outcome != "client_cut" || r.Status != nil {
-		t.Errorf("%v", r)
-	}
-}
-
-// A body that stalls is answered and frees its goroutine, also where it is refused before it is read.
-func TestStalledBody(t *testing.T) {
-	s := newShim(t, server(t, func(http.ResponseWriter, *http.Request) { t.Error("the engine was asked") }), func(c *Config) { c.BodyTimeout = 50 * time.Millisecond })
-	for name, c := range map[string]struct{ media, status string }{
-		"in the body": {"application/json", "408"},
-		"refused":     {"text/plain", "415"},
-	} {
-		conn, err := net.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, _ = io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "+c.media+"\r\nContent-Length: 1000\r\nX-Spokegate-Context: "+s.context(t, name)+"\r\n\r\n{")
-		answer, err := io.ReadAll(conn)
-		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+c.status) || !strings.Contains(string(answer), "X-Spokegate-Refused: ") {
-			t.Errorf("%s: %v after %q", name, err, answer)
-		}
-		eventually(t, "nothing runs", func() bool { return s.states.count() == 0 })
-		if got := s.journal.of(name); len(got) > 0 {
-			t.Errorf("%s: nothing was served, and %v", name, got)
-		}
-	}
-}
-
-// A slow engine does not run into the deadline of the body.
-func TestEngineSlowerThanABody(t *testing.T) {
-	s := newShim(t, server(t, func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-r.Context().Done():
-		case <-time.After(200 * time.Millisecond):
-			_, _ = io.WriteString(w, `{"choices":[]}`)
-		}
-	}), func(c *Config) { c.BodyTimeout = 50 * time.Millisecond })
-	if resp, body := s.do(t, s.request(t, t.Context(), "a", "/v1/chat/completions", chatBody)); resp.StatusCode != 200 || s.journal.one(t, "a").Outcome != "complete" {
-		t.Errorf("%d %s", resp.StatusCode, body)
-	}
 }
 
 // The door's meter tells a stream by its content type, so engines' spellings of it end here.
