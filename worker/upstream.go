@@ -30,7 +30,7 @@ func (a *attempt) ask(r *http.Request, more ...edit) (*http.Response, error) {
 func (a *attempt) outgoing(r *http.Request, body content) *http.Request {
 	out := &http.Request{
 		Method: http.MethodPost, URL: under(a.w.base, r.URL.Path), Host: a.w.base.Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: make(http.Header, len(passedHeaders)+1),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: make(http.Header, 8),
 		ContentLength: body.size, Body: body.open(),
 		GetBody: func() (io.ReadCloser, error) { return body.open(), nil },
 	}
