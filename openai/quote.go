@@ -28,16 +28,17 @@ func unescape(dst, s []byte) (out []byte, clean bool) {
 			return append(dst, s...), clean
 		}
 		dst = append(dst, s[:i]...)
-		c := s[i+1]
-		if c != 'u' {
-			dst = append(dst, escaped(c))
-			s = s[i+2:]
-			continue
+		s = s[i:]
+		if s[1] == 'u' {
+			r, n := unicodeEscape(s)
+			clean = clean && (r != utf8.RuneError || isReplacement(s))
+			dst = utf8.AppendRune(dst, r)
+			s = s[n:]
 		}
-		r, n := unicodeEscape(s[i:])
-		clean = clean && (r != utf8.RuneError || isReplacement(s[i:]))
-		dst = utf8.AppendRune(dst, r)
-		s = s[i+n:]
+		for len(s) > 1 && s[0] == '\\' && s[1] != 'u' { // in rows, as indents are
+			dst = append(dst, escaped(s[1]))
+			s = s[2:]
+		}
 	}
 }
 

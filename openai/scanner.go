@@ -158,10 +158,12 @@ func (s *scanner) str() (size int, err *Error) {
 	start, saved, broken := s.i, 0, false
 	for i := start + 1; ; {
 		stop, high := stringStop(s.b, i)
-		broken = broken || high && !validUTF8(s.b[i:stop]) // told at the end of the string: what breaks off first, breaks off
-		if stop+1 < len(s.b) && s.b[stop] == '\\' && plainEscape[s.b[stop+1]] {
-			i = stop + 2
+		// It is told at the end of the string: what breaks off first, breaks off.
+		broken = broken || high && !validUTF8(s.b[i:stop])
+		for i = stop; i+1 < len(s.b) && s.b[i] == '\\' && plainEscape[s.b[i+1]]; i += 2 { // in rows, as indents are
 			saved++
+		}
+		if i > stop {
 			continue
 		}
 		s.i = stop
