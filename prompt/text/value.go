@@ -2,6 +2,7 @@ package text
 
 import (
 	"strconv"
+	"unsafe"
 
 	"github.com/ardanlabs/jinja"
 
@@ -41,7 +42,11 @@ func value(v []byte) jinja.Value {
 	return jinja.NewFloat(f)
 }
 
-func unquote(v []byte) string { return string(openai.Unquote(make([]byte, 0, len(v)), v)) }
+// unquote makes a string without a second copy: a prompt is in it.
+func unquote(v []byte) string {
+	b := openai.Unquote(make([]byte, 0, len(v)), v)
+	return unsafe.String(unsafe.SliceData(b), len(b)) // nobody else has b
+}
 
 // members of an object, by name.
 func members(object []byte) map[string][]byte {

@@ -1,0 +1,28 @@
+package text
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Text is normalised in pieces as it would be whole, whatever stands before it.
+func TestNFCInPieces(t *testing.T) {
+	parts := []string{"a", "e", "<", "=", " ", "\n", "plain text of some length, ", "\u0301", "\u0338", "\u0327", "é", "e\u0301", "≮", "각", "\u1100", "\u1161", "\u11a8",
+		"网关", "\u212b", "\u0344", "\xff", "\xe7\xbd", "\xcc", strings.Repeat("\u0301", 35), "\u034f", "😀", "\u09c7\u09be"}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		var text strings.Builder
+		for range rng.IntN(12) {
+			text.WriteString(parts[rng.IntN(len(parts))])
+		}
+		before := norm.NFC.AppendString(nil, parts[rng.IntN(len(parts))])
+		want := norm.NFC.AppendString(slices.Clone(before), text.String())
+		if got := appendNFC(slices.Clone(before), text.String()); string(got) != string(want) {
+			t.Fatalf("%q behind %q: %q, want %q", text.String(), before, got, want)
+		}
+	}
+}
