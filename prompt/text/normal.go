@@ -89,22 +89,32 @@ func (n *normaliser) segment(dst []byte, segment string, first bool) []byte {
 }
 
 // appendNFC is norm.NFC.AppendString, many times faster on text that is mostly ASCII. What is ASCII is in its normal form, and
-// joins nothing before it: so each run of something else is normalised with the one character before it, which it may join.
+// joins nothing before it; what follows is normalised, and may join what was appended before.
 func appendNFC(dst []byte, text string) []byte {
-	for {
-		from := ascii(text)
-		if from == len(text) {
-			return append(dst, text...)
-		}
-		from = max(from-1, 0)
-		dst = append(dst, text[:from]...)
-		to := from + 1
-		for to < len(text) && text[to] >= utf8.RuneSelf {
-			to++
-		}
-		dst = norm.NFC.AppendString(dst, text[from:to])
-		text = text[to:]
+	for text != "" {
+		plain := ascii(text)
+		dst, text = append(dst, text[:plain]...), text[plain:]
+		other := mixed(text)
+		dst, text = norm.NFC.AppendString(dst, text[:other]), text[other:]
 	}
+	return dst
+}
+
+// longASCII of ASCII are worth beginning anew behind them.
+const longASCII = 256
+
+// mixed is how many bytes of a text, which begins with none of ASCII, stand before a long run of it.
+func mixed(text string) int {
+	for i := 0; i+longASCII <= len(text); i += longASCII {
+		if ascii(text[i:i+longASCII]) < longASCII {
+			continue
+		}
+		for text[i-1] < utf8.RuneSelf {
+			i--
+		}
+		return i
+	}
+	return len(text)
 }
 
 // ascii is how many bytes of ASCII a text begins with.

@@ -11,7 +11,7 @@ import (
 
 // Text is normalised in pieces as it would be whole, whatever stands before it.
 func TestNFCInPieces(t *testing.T) {
-	parts := []string{"a", "e", "<", "=", " ", "\n", "plain text of some length, ", "\u0301", "\u0338", "\u0327", "é", "e\u0301", "≮", "각", "\u1100", "\u1161", "\u11a8",
+	parts := []string{"a", "e", "<", "=", " ", "\n", "plain text of some length, ", strings.Repeat("long ", 120), "\u0301", "\u0338", "\u0327", "é", "e\u0301", "≮", "각", "\u1100", "\u1161", "\u11a8",
 		"网关", "\u212b", "\u0344", "\xff", "\xe7\xbd", "\xcc", strings.Repeat("\u0301", 35), "\u034f", "😀", "\u09c7\u09be"}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
