@@ -88,11 +88,11 @@ func (n *normaliser) segment(dst []byte, segment string, first bool) []byte {
 	return dst
 }
 
-// appendNFC is norm.NFC.AppendString, many times faster on text that is mostly ASCII. What is ASCII is in its normal form, and
+// appendNFC is norm.NFC.AppendString, many times faster on text that is mostly ASCII or Chinese. Such is in its normal form, and
 // joins nothing before it; what follows is normalised, and may join what was appended before.
 func appendNFC(dst []byte, text string) []byte {
 	for text != "" {
-		plain := ascii(text)
+		plain := inert(text)
 		dst, text = append(dst, text[:plain]...), text[plain:]
 		other := mixed(text)
 		dst, text = norm.NFC.AppendString(dst, text[:other]), text[other:]
@@ -100,21 +100,49 @@ func appendNFC(dst []byte, text string) []byte {
 	return dst
 }
 
-// longASCII of ASCII are worth beginning anew behind them.
-const longASCII = 256
+// longInert of inert text are worth beginning anew behind them, in bytes.
+const longInert = 256
 
-// mixed is how many bytes of a text, which begins with none of ASCII, stand before a long run of it.
+// mixed is how much of a text, which begins with nothing inert, stands before a long run of what is.
 func mixed(text string) int {
-	for i := 0; i+longASCII <= len(text); i += longASCII {
-		if ascii(text[i:i+longASCII]) < longASCII {
-			continue
+	for i := longInert; i+2*longInert <= len(text); i += longInert {
+		for n := 1; n < utf8.UTFMax && !utf8.RuneStart(text[i]); n++ {
+			i++
 		}
-		for text[i-1] < utf8.RuneSelf {
-			i--
+		if inert(text[i:i+longInert]) > longInert-utf8.UTFMax {
+			return i
 		}
-		return i
 	}
 	return len(text)
+}
+
+// inert is how many bytes a text begins with that are characters which are in their normal form and join nothing before them.
+func inert(text string) int {
+	i := 0
+	for i < len(text) {
+		switch c := text[i]; {
+		case c < utf8.RuneSelf:
+			i += ascii(text[i:])
+		case i+2 < len(text) && chinese(c, text[i+1], text[i+2]):
+			i += 3
+		default:
+			return i
+		}
+	}
+	return i
+}
+
+// chinese says that three bytes are a character of Chinese or its punctuation: U+4000 to U+9FFF, U+3000 to U+3029, U+FF00 to U+FF3F.
+func chinese(a, b, c byte) bool {
+	switch {
+	case c&0xc0 != 0x80 || b&0xc0 != 0x80:
+		return false
+	case a == 0xe3:
+		return b == 0x80 && c <= 0xa9
+	case a == 0xef:
+		return b == 0xbc
+	}
+	return a >= 0xe4 && a <= 0xe9
 }
 
 // ascii is how many bytes of ASCII a text begins with.
