@@ -63,8 +63,8 @@ func (c *content) add(piece []byte) {
 	}
 }
 
-// open is a reader from the beginning. One of a kind that net/http knows to wait for nothing leaves with the header, in one
-// write; but of that kind none says when it is done with the body.
+// open is a reader from the beginning. A small body goes into one that net/http knows never to wait: only such a one leaves with
+// the header, in one write. Nobody tells when it was read last, so what it reads is a copy.
 func (c content) open() io.ReadCloser {
 	if c.small != nil {
 		return io.NopCloser(bytes.NewReader(c.small))

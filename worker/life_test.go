@@ -82,13 +82,16 @@ func TestDrain(t *testing.T) {
 }
 
 func TestDrainTimesOut(t *testing.T) {
-	url, asked, _ := gate(t)
+	url, _, _ := gate(t)
 	s := newShim(t, url, func(c *Config) { c.DrainTimeout = 20 * time.Millisecond })
-	running := s.async(t, "a")
-	<-asked
+	resp, err := s.client.Do(s.request(t, t.Context(), "a", "/v1/chat/completions", streamBody)) // its first event has come
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
 	s.end(t)
-	if r := <-running; r.err != nil || !strings.Contains(r.body, "upstream_cut") {
-		t.Errorf("%+v", r)
+	if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), "upstream_cut") {
+		t.Errorf("%q %v", body, err)
 	}
 	if r := s.journal.one(t, "a"); r.Outcome != "upstream_cut" || r.GetCompletionTokens() != 1 {
 		t.Errorf("%v", r)

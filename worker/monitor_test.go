@@ -108,9 +108,7 @@ func TestDeadWhileIdle(t *testing.T) {
 // counted until then is journaled.
 func TestHungWhileRequestsWait(t *testing.T) {
 	e, j := newScripted(t), &journal{}
-	watch := hurried
-	watch.Hung = patience
-	m := unwatched(t, e, watch, j)
+	m := unwatched(t, e, hurried, j)
 	defer m.stopJobs()
 	now := time.Now()
 	m.readNow(readResult{counters: counters{Prompt: new(int64(2)), Completion: new(int64(1))}}, now)

@@ -114,7 +114,7 @@ func (e *watchedEngine) restart(reason string) {
 }
 
 // hurried is a watch for tests.
-var hurried = Watch{Every: 20 * time.Millisecond, Idle: -1, Hung: 20 * time.Second, Journal: time.Hour, again: 20 * time.Millisecond}
+var hurried = Watch{Every: 20 * time.Millisecond, Idle: -1, Hung: patience, Journal: time.Hour, again: 20 * time.Millisecond}
 
 // watched is a shim before a scripted engine. It need not become ready.
 func watched(t *testing.T, e *scriptedEngine, watch Watch) (*shim, *watchedEngine) {
