@@ -7,7 +7,7 @@ import (
 
 // stringStop finds the first byte that ends a run, at whatever distance, and looks at none behind the end.
 func TestStringStop(t *testing.T) {
-	const longest = 120
+	const longest = 72
 	for n := range longest {
 		for _, from := range []int{0, 5} {
 			for at := range n {
