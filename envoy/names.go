@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"net/http"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -23,8 +24,8 @@ const (
 	// ClientTraceHeader carries the traceparent that the client sent, if any and if there is tracing: traceparent is Envoy's own
 	// by then. It does not go upstream.
 	ClientTraceHeader = "x-spokegate-client-traceparent"
-	// ClientAddressHeader carries the client's IP where Door.TrustedHops is not 0: the source of an ext_authz call is the nearest
-	// proxy's then. It does not go upstream.
+	// ClientAddressHeader carries the client's IP: in a check over HTTP always, and over gRPC where Door.TrustedHops is not 0, for the
+	// source of such a call is the nearest proxy's then. It does not go upstream.
 	ClientAddressHeader = "x-spokegate-client-address"
 	// ExplainHeader is the one header of ours that a client may send, and that may go back to a client.
 	ExplainHeader = "x-spokegate-explain"
@@ -51,7 +52,7 @@ const (
 
 // Dynamic metadata.
 const (
-	// AuthzNamespace is where Envoy puts the dynamic metadata of an ext_authz answer, whichever of the three filters asked.
+	// AuthzNamespace is where Envoy puts the dynamic metadata of an ext_authz answer, whichever of the filters asked.
 	AuthzNamespace = "envoy.filters.http.ext_authz"
 	// LBNamespace is the load balancer's: a picker behind ext_proc writes DestinationKey here, Envoy writes ServedKey.
 	LBNamespace = "envoy.lb"
@@ -81,7 +82,7 @@ const (
 	UpstreamAttribute = "upstream.address"
 )
 
-// How an ext_authz call says what is asked: gRPC initial metadata, one of the two values.
+// How an ext_authz call over gRPC says what is asked: initial metadata, one of the two values. Over HTTP it is CheckFull always.
 const (
 	// CheckKey is the metadata key.
 	CheckKey = "x-spokegate-check"
@@ -89,8 +90,38 @@ const (
 	// lets nothing pass.
 	CheckHead = "head"
 	// CheckFull asks for the admission. Every request that gets that far is asked so exactly once. A POST comes with its
-	// body as bytes (raw_body); any other method comes without, whatever the client sends.
+	// body; any other method comes without, whatever the client sends.
 	CheckFull = "full"
+)
+
+// CheckPrefix stands before the client's path and query in a check over HTTP, and makes a query of them, for an HTTP server reads paths,
+// and refuses some by itself. The method, the host and the body are the client's as well; CheckHeaders, authorization and
+// ClientAddressHeader come along. The answer 200 lets the request pass; any other is the client's.
+const CheckPrefix = "/?"
+
+// DeniedAs is the status of an answer that lets nothing pass, where it means another for the client, who never sees this one: 200 would be
+// a yes, and of a 5xx Envoy believes that admission failed, and drops its headers and body.
+func DeniedAs(status int) int {
+	switch status {
+	case http.StatusOK:
+		return 460
+	case http.StatusServiceUnavailable:
+		return 463
+	}
+	return status
+}
+
+var (
+	// CheckHeaders are the headers of a client, or kept of it, that admission reads, authorization besides. One that came twice is
+	// joined by a comma.
+	CheckHeaders = []string{RequestIDHeader, ClientRequestIDHeader, ClientTraceHeader, "x-api-key", ExplainHeader, "x-session-id", "content-type", "content-encoding"}
+	// AdmittedHeaders of a yes go upstream. DestinationKey becomes metadata, and does not.
+	AdmittedHeaders = []string{ContextHeader, PrefillContextHeader, EndpointHeader, RanksHeader, MaxRetriesHeader}
+	// ToldHeaders go to the client, whatever the answer is. A worker's of these names do not.
+	ToldHeaders = []string{ExplainHeader, "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests",
+		"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"}
+	// DeniedHeaders of a refusal go to the client as well.
+	DeniedHeaders = []string{"content-type", "www-authenticate", "retry-after", "retry-after-ms", "x-should-retry", AnthropicIDHeader}
 )
 
 // AccessLogName is the log_name of the HTTP access log entries.
@@ -113,10 +144,11 @@ func ClusterName(endpoint string) string { return clusterPrefix + endpoint }
 
 // Names inside the configuration.
 const (
-	doorCluster   = "spokegate-door"  // admission and ADS
-	meterCluster  = "spokegate-meter" // on connections of its own, so that what it is sent does not queue before an admission
-	logCluster    = "spokegate-log"   // the access log, on connections that wait for a door process that hangs
-	pickerCluster = "spokegate-picker"
+	doorCluster      = "spokegate-door"      // admission and ADS
+	admissionCluster = "spokegate-admission" // of large bodies, over HTTP/1.1, on a socket of its own
+	meterCluster     = "spokegate-meter"     // on connections of its own, so that what it is sent does not queue before an admission
+	logCluster       = "spokegate-log"       // the access log, on connections that wait for a door process that hangs
+	pickerCluster    = "spokegate-picker"
 
 	collectorCluster = "spokegate-collector"
 

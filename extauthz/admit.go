@@ -217,7 +217,7 @@ func (s *Server) dispatch(ctx context.Context, q question, c caller, req *openai
 	var choice router.Choice
 	if s.Picker != nil {
 		var err error
-		hints := router.Ask{Session: router.SessionOf(c.key.Team.Name, q.session), Sheddable: c.key.Sheddable(), Split: req.Splittable(c.body)}
+		hints := router.Ask{Session: router.SessionOf(c.key.Team.Name, q.conversation()), Sheddable: c.key.Sheddable(), Split: req.Splittable(c.body)}
 		choice, err = s.Picker.Pick(ctx, now, a.endpoint, hints, req, c.body)
 		if q.asksWhy() && c.key.MayExplain() {
 			a.explained = explanation(choice)

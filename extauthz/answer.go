@@ -5,14 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/limits"
 	"github.com/spokegate/spokegate/openai"
@@ -78,48 +70,27 @@ func (a answer) code() string {
 	return "denied"
 }
 
-func (a answer) response() *authv3.CheckResponse {
-	if a.passes {
-		return a.ok()
+// upstream are the headers that go to the worker of an admitted request.
+func (a answer) upstream() []openai.Header {
+	if a.admission == "" {
+		return nil
 	}
-	return a.denied()
+	list := append(make([]openai.Header, 0, 5), openai.Header{Name: envoy.ContextHeader, Value: a.context},
+		openai.Header{Name: envoy.EndpointHeader, Value: envoy.ClusterName(a.endpoint)})
+	if n := len(a.workers); n > 0 {
+		list = append(list, openai.Header{Name: envoy.MaxRetriesHeader, Value: strconv.Itoa(n - 1)})
+	}
+	for _, h := range []openai.Header{{Name: envoy.PrefillContextHeader, Value: a.prefill}, {Name: envoy.RanksHeader, Value: a.ranks}} {
+		if h.Value != "" {
+			list = append(list, h)
+		}
+	}
+	return list
 }
 
-func (a answer) ok() *authv3.CheckResponse {
-	ok := &authv3.OkHttpResponse{}
-	if a.admission != "" {
-		list := append(make([]openai.Header, 0, 5), openai.Header{Name: envoy.ContextHeader, Value: a.context},
-			openai.Header{Name: envoy.EndpointHeader, Value: envoy.ClusterName(a.endpoint)})
-		if n := len(a.workers); n > 0 {
-			list = append(list, openai.Header{Name: envoy.MaxRetriesHeader, Value: strconv.Itoa(n - 1)})
-		}
-		if a.inHeader {
-			list = append(list, openai.Header{Name: envoy.DestinationKey, Value: a.destination()})
-		}
-		for _, h := range []openai.Header{{Name: envoy.PrefillContextHeader, Value: a.prefill}, {Name: envoy.RanksHeader, Value: a.ranks}} {
-			if h.Value != "" {
-				list = append(list, h)
-			}
-		}
-		ok.Headers, ok.ResponseHeadersToAdd = overwrite(list), overwrite(a.told(nil))
-	}
-	resp := &authv3.CheckResponse{
-		Status:       &rpcstatus.Status{Code: int32(codes.OK)},
-		HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: ok},
-	}
-	if len(a.workers) > 0 {
-		resp.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
-			envoy.DestinationKey: structpb.NewStringValue(a.destination()),
-		}}
-	}
-	return resp
-}
-
-// destination names the workers as Envoy reads them.
-func (a answer) destination() string { return strings.Join(a.workers, ",") }
-
-func (a answer) denied() *authv3.CheckResponse {
-	status, body, headers := http.StatusOK, a.local, []openai.Header{{Name: "content-type", Value: "application/json"}}
+// denial is what the client gets of a request that does not pass.
+func (a answer) denial() (status int, body []byte, headers []openai.Header) {
+	status, body, headers = http.StatusOK, a.local, []openai.Header{{Name: "content-type", Value: "application/json"}}
 	if a.local == nil {
 		e := a.refusal
 		if e == nil { // the zero answer
@@ -130,16 +101,11 @@ func (a answer) denied() *authv3.CheckResponse {
 	if a.op == openai.Messages && a.id != "" {
 		headers = append(headers, openai.Header{Name: envoy.AnthropicIDHeader, Value: a.id})
 	}
-	return &authv3.CheckResponse{
-		// Envoy ignores a denial whose status code is OK, and lets the request pass.
-		Status: &rpcstatus.Status{Code: int32(codes.PermissionDenied)},
-		HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{
-			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(status)},
-			Headers: overwrite(a.told(headers)),
-			Body:    string(body),
-		}},
-	}
+	return status, body, a.told(headers)
 }
+
+// destination names the workers as Envoy reads them.
+func (a answer) destination() string { return strings.Join(a.workers, ",") }
 
 // told appends what the client is told in headers of limits and of the choice.
 func (a answer) told(to []openai.Header) []openai.Header {
@@ -153,27 +119,4 @@ func (a answer) told(to []openai.Header) []openai.Header {
 		to = append(to, openai.RateLimitHeaders("tokens", s.Max, s.Remaining, s.Reset)...)
 	}
 	return to
-}
-
-// appends is shared by all headers, since nobody changes it.
-var appends = wrapperspb.Bool(false)
-
-// overwrite makes headers that overwrite, and never append. They say so in both fields: Envoy 1.37.0 obeyed only the older
-// one.
-func overwrite(list []openai.Header) []*corev3.HeaderValueOption {
-	made := make([]struct {
-		option corev3.HeaderValueOption
-		value  corev3.HeaderValue
-	}, len(list))
-	out := make([]*corev3.HeaderValueOption, len(list))
-	for i, h := range list {
-		m := &made[i]
-		m.value.Key, m.value.Value = h.Name, h.Value
-		m.option.Header = &m.value
-		//lint:ignore SA1019 an Envoy that reads only this field would append to what the client sent
-		m.option.Append = appends
-		m.option.AppendAction = corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
-		out[i] = &m.option
-	}
-	return out
 }

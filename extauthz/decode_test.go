@@ -10,7 +10,9 @@ import (
 
 // A body that unfolds to far more than was sent has its place until it is judged, and gives it back: one after the other, more
 // pass than there are places.
-func TestLargeBodiesGiveTheirPlaceBack(t *testing.T) {
+func TestLargeBodiesGiveTheirPlaceBack(t *testing.T) { both(t, testLargeBodiesGiveTheirPlaceBack) }
+
+func testLargeBodiesGiveTheirPlaceBack(t *testing.T) {
 	g := newGate(t)
 	g.Picker = pickerFunc(func() (router.Choice, error) { return router.Choice{Addrs: []string{"10.0.0.1:1"}}, nil })
 	for n := range 20 {

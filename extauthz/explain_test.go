@@ -55,7 +55,9 @@ func header(list []*corev3.HeaderValueOption, name string) string {
 }
 
 // TestAChoiceIsExplained to whoever may know and asks, and to nobody else.
-func TestAChoiceIsExplained(t *testing.T) {
+func TestAChoiceIsExplained(t *testing.T) { both(t, testAChoiceIsExplained) }
+
+func testAChoiceIsExplained(t *testing.T) {
 	g, _ := routedGate(t, 3)
 	const secret = "the-secret-plan"
 	for i, c := range []struct {
@@ -120,7 +122,9 @@ func TestALongExplanation(t *testing.T) {
 
 // TestBusyWorkers: 503 for most, 429 for what is shed, both with when to come again; the admission has its records, holds nothing,
 // and the door serves again as soon as a worker does.
-func TestBusyWorkers(t *testing.T) {
+func TestBusyWorkers(t *testing.T) { both(t, testBusyWorkers) }
+
+func testBusyWorkers(t *testing.T) {
 	g, r := routedGate(t, 1)
 	resp, err := g.ask(t, t.Context(), by(g.boundless), set("x-request-id", "first"))
 	if err != nil || resp.GetOkResponse() == nil {
@@ -161,13 +165,15 @@ func TestBusyWorkers(t *testing.T) {
 }
 
 // TestSessions are a team's own, and hashed; of a long one the first 256 bytes count.
-func TestSessions(t *testing.T) {
+func TestSessions(t *testing.T) { both(t, testSessions) }
+
+func testSessions(t *testing.T) {
 	g, r := routedGate(t, 100)
 	long := strings.Repeat("s", router.MostSession)
 	for i, c := range []struct{ key, session string }{
 		{g.boundless, "a"}, {g.curious, "a"}, {g.key, "a"}, {g.boundless, "b"}, {g.boundless, ""}, {g.boundless, long}, {g.boundless, long + "more"},
 	} {
-		if _, err := g.ask(t, t.Context(), by(c.key), set(sessionHeader, c.session), set("x-request-id", fmt.Sprint("r", i))); err != nil {
+		if _, err := g.ask(t, t.Context(), by(c.key), set("x-session-id", c.session), set("x-request-id", fmt.Sprint("r", i))); err != nil {
 			t.Fatal(err)
 		}
 	}

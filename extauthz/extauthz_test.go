@@ -14,11 +14,12 @@ import (
 	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/limits"
-	"github.com/spokegate/spokegate/policy"
 	"github.com/spokegate/spokegate/router"
 )
 
-func TestAdmitted(t *testing.T) {
+func TestAdmitted(t *testing.T) { both(t, testAdmitted) }
+
+func testAdmitted(t *testing.T) {
 	g := newGate(t)
 	resp, err := g.ask(t, t.Context(), set(envoy.ClientRequestIDHeader, "mine"))
 	if err != nil || resp.GetStatus().GetCode() != int32(codes.OK) {
@@ -46,7 +47,9 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
-func TestRefusalsCountNothing(t *testing.T) {
+func TestRefusalsCountNothing(t *testing.T) { both(t, testRefusalsCountNothing) }
+
+func testRefusalsCountNothing(t *testing.T) {
 	g := newGate(t)
 	for name, c := range map[string]struct {
 		opts   []change
@@ -104,21 +107,27 @@ func TestRefusalsCountNothing(t *testing.T) {
 	}
 }
 
-func TestTheSameKeyInBothHeadersIsOneKey(t *testing.T) {
+func TestTheSameKeyInBothHeadersIsOneKey(t *testing.T) { both(t, testTheSameKeyInBothHeadersIsOneKey) }
+
+func testTheSameKeyInBothHeadersIsOneKey(t *testing.T) {
 	g := newGate(t)
 	if resp, err := g.ask(t, t.Context(), set("x-api-key", g.key)); err != nil || resp.GetOkResponse() == nil {
 		t.Fatal(resp, err)
 	}
 }
 
-func TestAllowedFieldPasses(t *testing.T) {
+func TestAllowedFieldPasses(t *testing.T) { both(t, testAllowedFieldPasses) }
+
+func testAllowedFieldPasses(t *testing.T) {
 	g := newGate(t)
 	if resp, err := g.ask(t, t.Context(), body(`{"model":"cheap","priority":1}`)); err != nil || resp.GetOkResponse() == nil {
 		t.Fatal(resp, err)
 	}
 }
 
-func TestModelsAreThoseOfTheKey(t *testing.T) {
+func TestModelsAreThoseOfTheKey(t *testing.T) { both(t, testModelsAreThoseOfTheKey) }
+
+func testModelsAreThoseOfTheKey(t *testing.T) {
 	g := newGate(t)
 	resp, err := g.ask(t, t.Context(), at("GET", "/v1/models"), body(""))
 	if err != nil {
@@ -136,6 +145,10 @@ func TestModelsAreThoseOfTheKey(t *testing.T) {
 }
 
 func TestHeadCheckCountsNothingAndGivesNothing(t *testing.T) {
+	both(t, testHeadCheckCountsNothingAndGivesNothing)
+}
+
+func testHeadCheckCountsNothingAndGivesNothing(t *testing.T) {
 	g := newGate(t)
 	resp, err := g.ask(t, head(), body(""))
 	if err != nil || resp.GetOkResponse() == nil {
@@ -152,7 +165,9 @@ func TestHeadCheckCountsNothingAndGivesNothing(t *testing.T) {
 	denial(t, resp, 415, "unsupported_media_type")
 }
 
-func TestAskedTwiceCountsOnce(t *testing.T) {
+func TestAskedTwiceCountsOnce(t *testing.T) { both(t, testAskedTwiceCountsOnce) }
+
+func testAskedTwiceCountsOnce(t *testing.T) {
 	g := newGate(t)
 	for range 5 {
 		if resp, err := g.ask(t, t.Context()); err != nil || resp.GetOkResponse() == nil {
@@ -170,7 +185,9 @@ func TestAskedTwiceCountsOnce(t *testing.T) {
 }
 
 // TestEndedAdmissionPassesNoMore: nothing would hold a place for it, or count it.
-func TestEndedAdmissionPassesNoMore(t *testing.T) {
+func TestEndedAdmissionPassesNoMore(t *testing.T) { both(t, testEndedAdmissionPassesNoMore) }
+
+func testEndedAdmissionPassesNoMore(t *testing.T) {
 	g := newGate(t)
 	if resp, err := g.ask(t, t.Context()); err != nil || resp.GetOkResponse() == nil {
 		t.Fatal(resp, err)
@@ -190,7 +207,9 @@ func (mute) Acquire(context.Context, time.Time, limits.Ask) (limits.Decision, er
 	return limits.Decision{}, nil
 }
 
-func TestZeroDecisionIsNo(t *testing.T) {
+func TestZeroDecisionIsNo(t *testing.T) { both(t, testZeroDecisionIsNo) }
+
+func testZeroDecisionIsNo(t *testing.T) {
 	g := newGate(t)
 	g.Limiter = mute{}
 	resp, err := g.ask(t, t.Context())
@@ -200,7 +219,9 @@ func TestZeroDecisionIsNo(t *testing.T) {
 	denial(t, resp, 503, "unavailable")
 }
 
-func TestLimitRefusesInTheClientsWords(t *testing.T) {
+func TestLimitRefusesInTheClientsWords(t *testing.T) { both(t, testLimitRefusesInTheClientsWords) }
+
+func testLimitRefusesInTheClientsWords(t *testing.T) {
 	g := newGate(t)
 	for _, id := range []string{"a", "b"} {
 		if resp, err := g.ask(t, t.Context(), set("x-request-id", id)); err != nil || resp.GetOkResponse() == nil {
@@ -221,6 +242,10 @@ func TestLimitRefusesInTheClientsWords(t *testing.T) {
 }
 
 func TestNoWorkerFreesEverythingAndIsJournaled(t *testing.T) {
+	both(t, testNoWorkerFreesEverythingAndIsJournaled)
+}
+
+func testNoWorkerFreesEverythingAndIsJournaled(t *testing.T) {
 	g := newGate(t)
 	g.Picker = pickerFunc(func() (router.Choice, error) { return router.Choice{}, errors.New("no worker is ready") })
 	resp, err := g.ask(t, t.Context())
@@ -254,7 +279,9 @@ func TestDoneContextIsNoYes(t *testing.T) {
 }
 
 // TestLogOvertakesAdmission: the client left before its flight was opened.
-func TestLogOvertakesAdmission(t *testing.T) {
+func TestLogOvertakesAdmission(t *testing.T) { both(t, testLogOvertakesAdmission) }
+
+func testLogOvertakesAdmission(t *testing.T) {
 	g := newGate(t)
 	g.Flights.End("r-1", flight.Facts{Logged: &flight.Logged{ClientCut: true, At: time.Now()}})
 	resp, err := g.ask(t, t.Context())
@@ -265,12 +292,4 @@ func TestLogOvertakesAdmission(t *testing.T) {
 	if r := *g.records; g.Flights.Len() != 0 || len(g.limiter.InFlight()) != 0 || r[len(r)-1].GetOutcome() != "client_cut" {
 		t.Errorf("%d flights, leases %v, records %v", g.Flights.Len(), g.limiter.InFlight(), r)
 	}
-}
-
-func TestWithoutPolicyNothingPasses(t *testing.T) {
-	g := newGate(t)
-	g.Policy = &policy.Current{}
-	resp, _ := g.ask(t, t.Context())
-	denial(t, resp, 503, "unavailable")
-	denial(t, answer{}.response(), 503, "unavailable") // the zero answer
 }

@@ -111,7 +111,9 @@ func TestAnswersThatAreHeldBack(t *testing.T) {
 }
 
 // TestTooManyAreHeld: the one that finds no place is refused at once, and told when to come back.
-func TestTooManyAreHeld(t *testing.T) {
+func TestTooManyAreHeld(t *testing.T) { both(t, testTooManyAreHeld) }
+
+func testTooManyAreHeld(t *testing.T) {
 	g := newGate(t)
 	g.guesses.held = guessesHeld
 	for range guessesFree {

@@ -7,8 +7,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/spokegate/spokegate/envoy"
-	"github.com/spokegate/spokegate/router"
 	"github.com/spokegate/spokegate/wire"
 )
 
@@ -146,29 +144,13 @@ func (q *question) readHeader(entry []byte) error {
 	if err != nil {
 		return err
 	}
-	switch string(key) {
-	case "x-request-id":
-		q.id = string(value)
-	case envoy.ClientRequestIDHeader:
-		q.clientRequestID = string(value)
-	case envoy.ClientTraceHeader:
-		q.clientTrace = string(value)
-	case envoy.ClientAddressHeader:
-		q.clientAddress = string(value)
-	case "authorization":
-		q.authorization = string(value)
-	case "x-api-key":
-		q.apiKey = string(value)
-	case envoy.ExplainHeader:
-		q.explain = string(value)
-	case sessionHeader:
-		q.session = string(value[:min(len(value), router.MostSession)])
-	case "content-type":
-		q.contentType = common(value)
-	case "content-encoding":
-		q.contentEncoding = common(value)
-	case "content-length":
+	if string(key) == "content-length" {
 		q.contentLength = length(string(value))
+	}
+	for i := range read {
+		if read[i].name == string(key) {
+			*read[i].to(q) = common(value)
+		}
 	}
 	return nil
 }

@@ -25,7 +25,9 @@ func (p *askedPicker) Pick(_ context.Context, _ time.Time, _ string, hints route
 
 // TestTheLegsOfASplitRequest: the worker that computes the prompt has a context of its own, which is good for it alone, and all
 // workers are told their ranks.
-func TestTheLegsOfASplitRequest(t *testing.T) {
+func TestTheLegsOfASplitRequest(t *testing.T) { both(t, testTheLegsOfASplitRequest) }
+
+func testTheLegsOfASplitRequest(t *testing.T) {
 	g := newGate(t)
 	p := &askedPicker{choice: router.Choice{
 		Addrs: []string{"10.0.0.1:1", "10.0.0.2:1", "[::1]:1"}, Ranks: []int{1, -1, 0}, Prefill: "10.0.1.1:1", PrefillRank: 3,
@@ -65,6 +67,9 @@ func TestTheLegsOfASplitRequest(t *testing.T) {
 	p.choice = router.Choice{Addrs: []string{"10.0.0.1:1"}, Ranks: []int{-1}, PrefillRank: -1}
 	if got := headers(); got[envoy.RanksHeader] != "" || got[envoy.PrefillContextHeader] != "" || len(got) != 3 {
 		t.Errorf("without ranks and prefill: %v", got)
+	}
+	if g.overHTTP { // which no gateway speaks
+		return
 	}
 	g.PickInHeader, p.choice.Addrs = true, []string{"10.0.0.1:1", "[::1]:1"}
 	if got := headers()[envoy.DestinationKey]; got != "10.0.0.1:1,[::1]:1" {

@@ -6,7 +6,9 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/openai"
+	"github.com/spokegate/spokegate/router"
 )
 
 // question is what a request asks, in our words. Header values are as Envoy gives them: a header sent twice arrives
@@ -26,13 +28,27 @@ type question struct {
 	contentEncoding string
 	contentLength   int64  // -1: not told
 	explain         string // wants the choice of a worker explained: see asksWhy
-	session         string // what the client calls its conversation
+	session         string // what the client calls its conversation: a hint to bring its requests to one worker
 	body            []byte // only until the answer is made
 	text            []byte // the body where Envoy was not told to pack it as bytes; only while it is read
 }
 
-// sessionHeader is a hint to bring requests of one conversation to one worker.
-const sessionHeader = "x-session-id"
+// read are the headers that become part of a question, content-length besides.
+var read = []struct {
+	name string
+	to   func(*question) *string
+}{
+	{envoy.RequestIDHeader, func(q *question) *string { return &q.id }},
+	{envoy.ClientRequestIDHeader, func(q *question) *string { return &q.clientRequestID }},
+	{envoy.ClientTraceHeader, func(q *question) *string { return &q.clientTrace }},
+	{envoy.ClientAddressHeader, func(q *question) *string { return &q.clientAddress }},
+	{"authorization", func(q *question) *string { return &q.authorization }},
+	{"x-api-key", func(q *question) *string { return &q.apiKey }},
+	{envoy.ExplainHeader, func(q *question) *string { return &q.explain }},
+	{"x-session-id", func(q *question) *string { return &q.session }},
+	{"content-type", func(q *question) *string { return &q.contentType }},
+	{"content-encoding", func(q *question) *string { return &q.contentEncoding }},
+}
 
 // credential is the one secret that the request carries, or why there is none. A client may send it in both headers, as some
 // SDKs do, but not two different ones.
@@ -50,6 +66,9 @@ func (q question) credential() (secret, reason string) {
 	}
 	return secret, ""
 }
+
+// conversation is the session as far as it counts.
+func (q question) conversation() string { return q.session[:min(len(q.session), router.MostSession)] }
 
 // address is the client's; the zero value: not known.
 func (q question) address() netip.Addr {

@@ -43,7 +43,9 @@ func (n *noted) taken() []usage.Refusal {
 }
 
 // TestEachRefusalIsNoted: by which code, of which limit, and whose; never a secret, and of a model only what the policy names.
-func TestEachRefusalIsNoted(t *testing.T) {
+func TestEachRefusalIsNoted(t *testing.T) { both(t, testEachRefusalIsNoted) }
+
+func testEachRefusalIsNoted(t *testing.T) {
 	g, n := newGate(t), &noted{}
 	g.Refusals = n
 	wrong, _ := identity.NewKey()
@@ -92,7 +94,9 @@ func TestEachRefusalIsNoted(t *testing.T) {
 }
 
 // TestRefusalsOfLimitsNameThem: and what was admitted, or answered by the door, or that no worker took, is none.
-func TestRefusalsOfLimitsNameThem(t *testing.T) {
+func TestRefusalsOfLimitsNameThem(t *testing.T) { both(t, testRefusalsOfLimitsNameThem) }
+
+func testRefusalsOfLimitsNameThem(t *testing.T) {
 	g, n := newGate(t), &noted{}
 	g.Refusals = n
 	long := func(h *authv3.AttributeContext_HttpRequest) {

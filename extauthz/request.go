@@ -7,7 +7,10 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/wire"
 )
 
@@ -38,6 +41,24 @@ func (r *Request) FromWire(data mem.BufferSlice) error {
 	}
 	r.question, r.message = q, message
 	return nil
+}
+
+// Check answers one request.
+func (s *Server) Check(ctx context.Context, req *Request) (*authv3.CheckResponse, error) {
+	if s.Tracer != nil {
+		ctx = envoy.Traced(ctx)
+	}
+	a, err := s.decide(ctx, &req.question, headOnly(ctx))
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	return a.response(), nil
+}
+
+func headOnly(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	v := md.Get(envoy.CheckKey)
+	return len(v) == 1 && v[0] == envoy.CheckHead
 }
 
 // Register adds the service to a gRPC server, which must have wire.Option: without it, every check is refused.

@@ -182,7 +182,9 @@ func BenchmarkReading(b *testing.B) {
 }
 
 // TestLabelsReachTheRecord: the policy promises it.
-func TestLabelsReachTheRecord(t *testing.T) {
+func TestLabelsReachTheRecord(t *testing.T) { both(t, testLabelsReachTheRecord) }
+
+func testLabelsReachTheRecord(t *testing.T) {
 	g := newGate(t)
 	if _, err := g.ask(t, t.Context()); err != nil {
 		t.Fatal(err)

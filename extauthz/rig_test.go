@@ -62,8 +62,16 @@ func (r *records) Append(rec *usagev1.Record) {
 	*r = append(*r, rec)
 }
 
+// both runs a test over each of the two ways in which Envoy asks: whoever is named in the answers of one gets the same by the other.
+func both(t *testing.T, test func(*testing.T)) {
+	t.Run("grpc", test)
+	t.Run("http", test)
+}
+
 type gate struct {
 	*Server
+	overHTTP              bool   // it is asked so
+	socket                string // and where
 	key, revoked, expired string
 	boundless             string // a key without limits
 	curious, sheddable    string // the same, one that may have choices explained, and one that is refused first
@@ -74,7 +82,7 @@ type gate struct {
 
 func newGate(t *testing.T) *gate {
 	t.Helper()
-	g := &gate{records: &records{}, limiter: limits.NewMemory(limits.MemoryConfig{}), verifier: identity.NewVerifier("large")}
+	g := &gate{overHTTP: strings.Contains(t.Name()+"/", "/http/"), records: &records{}, limiter: limits.NewMemory(limits.MemoryConfig{}), verifier: identity.NewVerifier("large")}
 	text := policyText
 	for name, secret := range map[string]*string{"KEY": &g.key, "REVOKED": &g.revoked, "EXPIRED": &g.expired, "BOUNDLESS": &g.boundless, "CURIOUS": &g.curious, "SHEDDABLE": &g.sheddable} {
 		s, h := identity.NewKey()
@@ -101,6 +109,9 @@ func newGate(t *testing.T) *gate {
 		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	g.guesses.wait = func(context.Context, time.Duration) {}
+	if g.overHTTP {
+		g.listen(t)
+	}
 	return g
 }
 
@@ -120,8 +131,17 @@ func (g *gate) ask(t *testing.T, ctx context.Context, opts ...change) (*authv3.C
 	return g.over(t, ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: h}}})
 }
 
-// over asks by the wire form, and spoils that as soon as the answer is there: nobody may have kept any of it.
+// over asks as Envoy does, over HTTP or by the message's wire form. On headers alone it never asks over HTTP.
 func (g *gate) over(t *testing.T, ctx context.Context, req *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	t.Helper()
+	if g.overHTTP && !headOnly(ctx) {
+		return g.byHTTP(t, ctx, req)
+	}
+	return g.byWire(t, ctx, req)
+}
+
+// byWire asks by the wire form, and spoils that as soon as the answer is there: nobody may have kept any of it.
+func (g *gate) byWire(t *testing.T, ctx context.Context, req *authv3.CheckRequest) (*authv3.CheckResponse, error) {
 	t.Helper()
 	wire, err := proto.Marshal(req)
 	if err != nil {

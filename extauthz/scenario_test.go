@@ -37,7 +37,9 @@ import (
 //	metrics PREFIX
 //
 // An answer shows the status, the body, and the headers of limits, without "x-ratelimit-".
-func TestScenarios(t *testing.T) {
+func TestScenarios(t *testing.T) { both(t, testScenarios) }
+
+func testScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := newScenario(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.run(t, d) })

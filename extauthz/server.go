@@ -1,5 +1,6 @@
-// Package extauthz is the door's admission: Envoy's ext_authz service. It turns a CheckRequest into a question, asks
-// the policy, the limiter and the picker, opens the flight, and turns the answer into a CheckResponse.
+// Package extauthz is the door's admission: Envoy's ext_authz service. It turns a check into a question, asks the policy, the limiter
+// and the picker, opens the flight, and puts the answer into Envoy's words. Checks come over gRPC, and those with large bodies
+// from the door's own Envoy over HTTP/1.1, which costs both of them less. Question, decision and answer are the same.
 //
 // It promises that a request passes only with a known key, a permitted model and room within every limit, that what it
 // says is the only identity a request carries from then on, that a refusal changes no counter, and that none is touched before
@@ -13,13 +14,9 @@ import (
 	"log/slog"
 	"time"
 
-	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
-	"github.com/spokegate/spokegate/envoy"
 	"github.com/spokegate/spokegate/flight"
 	"github.com/spokegate/spokegate/identity"
 	"github.com/spokegate/spokegate/limits"
@@ -78,24 +75,22 @@ func New(c Config) *Server {
 	return &Server{Config: c, metrics: newMetrics(c.Registerer), guesses: newGuesses(), decoder: openai.NewDecoder(c.BodyLimit)}
 }
 
-// Check answers one request. Envoy asks on headers alone where the body is large, and then with the body: which of the
-// two it is, Envoy's configuration says in the call's metadata, where no client can reach.
-func (s *Server) Check(ctx context.Context, req *Request) (*authv3.CheckResponse, error) {
+// decide answers one question. Envoy asks on headers alone where the body is large, and then with the body: which of the two it is,
+// Envoy's configuration says, where no client can reach. An error is ctx's: nobody hears the answer, and it opened nothing.
+func (s *Server) decide(ctx context.Context, q *question, head bool) (a answer, err error) {
 	began := s.Now()
-	q := req.question
-	var a answer
 	if s.Tracer != nil {
 		var span trace.Span
-		ctx, span = s.begin(ctx, &q)
+		ctx, span = s.begin(ctx, q)
 		defer func() {
 			a.describe(span)
 			span.End()
 		}()
 	}
-	if headOnly(ctx) {
-		a = s.head(q)
+	if head {
+		a = s.head(*q)
 	} else {
-		a = s.admit(ctx, q)
+		a = s.admit(ctx, *q)
 	}
 	took := s.Now().Sub(began)
 	if a.held {
@@ -105,18 +100,12 @@ func (s *Server) Check(ctx context.Context, req *Request) (*authv3.CheckResponse
 	if err := ctx.Err(); err != nil {
 		// Envoy has given up on us; an OK that arrives late may still be believed.
 		s.abandon(&a)
-		return nil, status.FromContextError(err).Err()
+		return a, err
 	}
 	s.metrics.decided(a, took)
 	s.note(ctx, q.id, &a)
-	s.journal(&q, &a)
-	return a.response(), nil
-}
-
-func headOnly(ctx context.Context) bool {
-	md, _ := metadata.FromIncomingContext(ctx)
-	v := md.Get(envoy.CheckKey)
-	return len(v) == 1 && v[0] == envoy.CheckHead
+	s.journal(q, &a)
+	return a, nil
 }
 
 // note logs what did not pass: names of the policy and the error's code, and nothing that a client wrote. How many lines a

@@ -7,11 +7,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/spokegate/spokegate/envoy"
 )
 
-// begin starts the span of one check, below Envoy's. The client's own trace is linked and no parent: what a client sends
+// begin starts the span of one check, below Envoy's, which ctx has. The client's own trace is linked and no parent: what a client sends
 // shall not decide what is traced, nor write into a trace of ours.
 func (s *Server) begin(ctx context.Context, q *question) (context.Context, trace.Span) {
 	opts := []trace.SpanStartOption{
@@ -20,7 +18,7 @@ func (s *Server) begin(ctx context.Context, q *question) (context.Context, trace
 	if theirs := clientSpan(q.clientTrace); theirs.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: theirs}))
 	}
-	return s.Tracer.Start(envoy.Traced(ctx), "admission", opts...)
+	return s.Tracer.Start(ctx, "admission", opts...)
 }
 
 // clientSpan reads a traceparent; what is none gives an invalid span.

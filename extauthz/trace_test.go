@@ -28,7 +28,9 @@ func called(traceparent string) context.Context {
 }
 
 // TestSpans: Envoy decides what is traced, and a client's trace is linked at most.
-func TestSpans(t *testing.T) {
+func TestSpans(t *testing.T) { both(t, testSpans) }
+
+func testSpans(t *testing.T) {
 	for name, c := range map[string]struct {
 		envoys, theirs string
 		traced, linked bool
@@ -73,6 +75,10 @@ func (f fails) Verify(string, time.Time) (identity.Subject, error) {
 
 // TestLogNamesTheAdmissionAndNothingOfTheClients asks in every way that is refused, with secrets in every place.
 func TestLogNamesTheAdmissionAndNothingOfTheClients(t *testing.T) {
+	both(t, testLogNamesTheAdmissionAndNothingOfTheClients)
+}
+
+func testLogNamesTheAdmissionAndNothingOfTheClients(t *testing.T) {
 	g := newGate(t)
 	var out bytes.Buffer
 	g.Log = slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -112,7 +118,9 @@ func TestLogNamesTheAdmissionAndNothingOfTheClients(t *testing.T) {
 }
 
 // Who has had a good token is told that it is over; of any other fault as little as ever.
-func TestAnExpiredTokenIsToldSo(t *testing.T) {
+func TestAnExpiredTokenIsToldSo(t *testing.T) { both(t, testAnExpiredTokenIsToldSo) }
+
+func testAnExpiredTokenIsToldSo(t *testing.T) {
 	g := newGate(t)
 	for _, c := range []struct {
 		wrong              error

@@ -35,6 +35,10 @@ func knowing(all map[string]identity.Secret, addrs []string) (list []*identity.V
 
 // A context is by MAC only where all the workers that are named share a secret with the door; whichever it is, it says the same.
 func TestContextsAreByMacWhereAllShareASecret(t *testing.T) {
+	both(t, testContextsAreByMacWhereAllShareASecret)
+}
+
+func testContextsAreByMacWhereAllShareASecret(t *testing.T) {
 	addrs, all := sharing(2 * identity.MaxSecrets)
 	find := func(addr string) (identity.Secret, bool) {
 		s, ok := all[addr]
