@@ -53,6 +53,7 @@ func (d Door) Static(view *fleet.View, endpoints []string) *bootstrapv3.Bootstra
 	b.DynamicResources = nil
 	b.StaticResources.Listeners = []*listenerv3.Listener{d.listener(d.route())}
 	b.StaticResources.Secrets = append(d.secrets(), d.workerSecrets()...)
+	b.StaticResources.Clusters = append(b.StaticResources.Clusters, d.admission())
 	for _, name := range unique(endpoints) {
 		c := d.endpointCluster(name)
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}

@@ -30,6 +30,9 @@ const (
 	doorStreamWindow = 1 << 20
 	doorWindow       = 16 << 20
 	doorConnect      = 5 * time.Second
+	// checksAtOnce are the connections for checks with large bodies; more of them wait in Envoy for the next that is free. A burst would
+	// cost it a connection each otherwise, when it has most to do.
+	checksAtOnce = 256
 	// A worker whose host vanished without a word is noticed within half a minute.
 	workerProbes     = 3
 	workerProbeAfter = 15 * time.Second
@@ -82,6 +85,24 @@ func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *
 				ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: h2},
 			}),
 		})},
+	}
+}
+
+// admission is where the door process is asked about large bodies: HTTP/1.1 on a Unix socket, a connection for each check that runs. It is no part of the
+// bootstrap, so that an Envoy which a door of an older release has started learns of it as well. A door process that hangs, the
+// timeout of each check tells.
+func (d Door) admission() *clusterv3.Cluster {
+	atOnce := noBreakers()
+	for _, t := range atOnce.Thresholds {
+		t.MaxConnections = u32(checksAtOnce)
+	}
+	return &clusterv3.Cluster{
+		Name:                          admissionCluster,
+		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ConnectTimeout:                secs(doorConnect),
+		PerConnectionBufferLimitBytes: u32(connectionBuffer),
+		CircuitBreakers:               atOnce,
+		LoadAssignment:                &endpointv3.ClusterLoadAssignment{ClusterName: admissionCluster, Endpoints: locality(host(d.AdmissionSocket()))},
 	}
 }
 

@@ -11,7 +11,7 @@
 //	early header mutation   the client's request id and trace kept aside, owned headers out  hygiene.go
 //	tracing                 a span of the requests that Envoy chooses, if there is a collector trace.go
 //	tidy                    responses: a shim's refusal or note kept, owned headers out       hygiene.go
-//	ext_authz ×3            bare (no POST), head (POST, large), full (POST, with the body): by the first route    authz.go
+//	ext_authz ×4            bare (no POST), head and large (POST, large), full (POST, with the body): by the first route    authz.go
 //	rbac                    a trusted context or 403                                          filters.go
 //	meter                   ext_proc in observability mode, of what no shim notes             filters.go
 //	notes                   Lua: the last note of a stream that has passed into metadata      notes.go, notes.lua

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,8 @@ type Door struct {
 	Spoke string
 	// Admin is Envoy's admin: ip:port on loopback, or the absolute path of a Unix socket. Empty: none.
 	Admin string
-	// DoorSocket is the Unix socket of the door process: ext_authz, meter, access log and ADS. Required.
+	// DoorSocket is the Unix socket of the door process: ext_authz, meter, access log and ADS. Required. AdmissionSocket stands
+	// beside it.
 	DoorSocket string
 	// PickerSocket, when not empty, puts a full-duplex ext_proc picker into the chain, and workers are taken from the
 	// metadata that it answers. Empty: the pick rides on the answer of ext_authz. With a picker, Envoy sends the body of an
@@ -129,6 +131,7 @@ func (d Door) Validate() error {
 	bad(err != nil, "listen address %q: want ip:port", d.Listen)
 	bad(!adminOK(d.Admin), "admin address %q: want ip:port on loopback, or the path of a Unix socket: whoever reaches it rules Envoy", d.Admin)
 	bad(!socketOK(d.DoorSocket), "door socket %q: want an absolute path of at most %d bytes", d.DoorSocket, maxSocketPath)
+	bad(socketOK(d.DoorSocket) && !socketOK(d.AdmissionSocket()), "admission socket %q: want a path of at most %d bytes", d.AdmissionSocket(), maxSocketPath)
 	bad(d.PickerSocket != "" && !socketOK(d.PickerSocket), "picker socket %q: want an absolute path of at most %d bytes", d.PickerSocket, maxSocketPath)
 	bad(d.Collector != "" && !collectorOK(d.Collector), "collector %q: want host:port", d.Collector)
 	bad(!(d.TracePercent >= 0 && d.TracePercent <= 100), "trace percent %v: want 0 to 100", d.TracePercent)
@@ -145,6 +148,11 @@ func (d Door) Validate() error {
 		errs = append(errs, fmt.Errorf("envoy: towards workers: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// AdmissionSocket is the Unix socket where the door process answers checks over HTTP/1.1, in DoorSocket's folder.
+func (d Door) AdmissionSocket() string {
+	return filepath.Join(filepath.Dir(d.DoorSocket), "admission.sock")
 }
 
 // maxSocketPath is what fits the kernel's sockaddr_un.

@@ -21,6 +21,7 @@ func TestLive(t *testing.T) {
 			parts := map[string]func(*testing.T){
 				"picking": r.picking, "headers": r.headers, "refusals": r.refusals, "bodies": r.bodies, "http1": r.http1,
 				"http2": r.http2, "ends": r.ends, "notes": r.notes, "fleet": r.followsFleet, "own answers": r.ownAnswers,
+				"says": r.says, "told": r.told, "odd": r.odd, "large": r.large,
 			}
 			if picker {
 				parts["shed"] = r.shed

@@ -1,6 +1,8 @@
 package envoy
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -21,7 +23,10 @@ type reply struct {
 	err  *openai.Error
 }
 
-const details = "response.code_details"
+const (
+	details = "response.code_details"
+	refused = "ext_authz_denied"
+)
 
 func is(s string) string         { return details + " == '" + s + "'" }
 func startsWith(s string) string { return details + ".startsWith('" + s + "')" }
@@ -36,6 +41,8 @@ func (d Door) replies() []reply {
 		return &openai.Error{Status: status, Type: "server_error", Code: code, Message: message, RetryAfter: retryAfter}
 	}
 	return []reply{
+		// A check that admission's HTTP server could not read, such as one with user@host for a host.
+		{is(refused) + " && response.headers['content-type'] != 'application/json'", notHTTP()},
 		{anyOf(is("ext_authz_error"), is("ext_authz_invalid"), startsWith("ext_proc_error")), openai.Unavailable("Admission is not available at the moment.", retryAfter)},
 		{is("request_payload_too_large"), openai.BodyTooLarge(d.BodyLimit)},
 		{startsWith("rbac_access_denied"), client(403, "forbidden", "This request was not admitted.")},
@@ -56,10 +63,14 @@ func earlyReplies() []reply {
 	return []reply{
 		{anyOf(startsWith("path_normalization_failed"), startsWith("http1."), startsWith("http2."), startsWith("http."), is("missing_host_header"),
 			is("missing_path_rejected"), startsWith("request_headers_failed_strict_check")),
-			client(400, "invalid_request", "The request is not acceptable HTTP.")},
+			notHTTP()},
 		{is("absolute_path_rejected"), openai.UnknownURL("*")},
 		{is("low_version"), client(426, "invalid_request", "HTTP/1.1 or HTTP/2 is needed.")},
 	}
+}
+
+func notHTTP() *openai.Error {
+	return client(400, "invalid_request", "The request is not acceptable HTTP.")
 }
 
 func client(status int, code, message string) *openai.Error {
@@ -69,7 +80,7 @@ func client(status int, code, message string) *openai.Error {
 // localReplies gives each reply in two shapes: Anthropic's under /v1/messages, OpenAI's elsewhere and where there may be
 // no path yet.
 func (d Door) localReplies() *hcmv3.LocalReplyConfig {
-	c := &hcmv3.LocalReplyConfig{}
+	c := &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{meant(http.StatusOK), meant(http.StatusServiceUnavailable)}}
 	for _, r := range d.replies() {
 		c.Mappers = append(c.Mappers,
 			mapper(r.when+" && request.path.startsWith('/v1/messages')", r.err, openai.Messages),
@@ -81,6 +92,14 @@ func (d Door) localReplies() *hcmv3.LocalReplyConfig {
 		c.Mappers = append(c.Mappers, m)
 	}
 	return c
+}
+
+// meant gives an answer of admission's the status that it means, and leaves all else of it.
+func meant(status int) *hcmv3.ResponseMapper {
+	return &hcmv3.ResponseMapper{
+		Filter:     cel(fmt.Sprintf("%s && response.code == %d", is(refused), DeniedAs(status))),
+		StatusCode: u32(uint32(status)),
+	}
 }
 
 func mapper(when string, e *openai.Error, shape openai.Op) *hcmv3.ResponseMapper {

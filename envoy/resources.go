@@ -9,7 +9,7 @@ import (
 	"github.com/spokegate/spokegate/fleet"
 )
 
-// Resources is what Envoy is told over ADS: the listener, its route, the certificates, and for each endpoint of the policy a cluster and
+// Resources is what Envoy is told over ADS: the listener, its route, the certificates, where admission is, and for each endpoint of the policy a cluster and
 // the workers that are ready. Equal arguments give equal bytes.
 func (d Door) Resources(view *fleet.View, endpoints []string) map[resource.Type][]types.Resource {
 	d = d.withDefaults()
@@ -24,6 +24,7 @@ func (d Door) Resources(view *fleet.View, endpoints []string) map[resource.Type]
 		r[resource.ClusterType] = append(r[resource.ClusterType], d.endpointCluster(name))
 		r[resource.EndpointType] = append(r[resource.EndpointType], d.assignment(view, name))
 	}
+	r[resource.ClusterType] = append(r[resource.ClusterType], d.admission())
 	return r
 }
 

@@ -26,25 +26,29 @@ import (
 	"github.com/spokegate/spokegate/fleet"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	CheckHeaders = append(CheckHeaders, steering...)
+	goleak.VerifyTestMain(m)
+}
 
 // rig is a door with stub services, the real Envoy, and stub workers.
 type rig struct {
-	t        *testing.T
-	dir      string
-	door     Door
-	fleet    *fleet.Fleet
-	server   *Server
-	registry *prometheus.Registry
-	services *services
-	picker   *stubPicker
-	grpc     *grpc.Server
-	url      string // where Envoy listens
-	addr     string
-	workers  map[string]*worker
-	client   *http.Client
-	envoy    *exec.Cmd
-	log      *output
+	t         *testing.T
+	dir       string
+	door      Door
+	fleet     *fleet.Fleet
+	server    *Server
+	registry  *prometheus.Registry
+	services  *services
+	picker    *stubPicker
+	grpc      *grpc.Server
+	admission *http.Server
+	url       string // where Envoy listens
+	addr      string
+	workers   map[string]*worker
+	client    *http.Client
+	envoy     *exec.Cmd
+	log       *output
 }
 
 // output is Envoy's stderr.
@@ -112,6 +116,7 @@ func (r *rig) serveDoor() {
 	r.services.register(r.grpc)
 	r.server.Register(r.grpc)
 	r.serve(r.grpc, r.door.DoorSocket)
+	r.serveAdmission()
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- r.server.Run(ctx) }()

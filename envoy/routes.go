@@ -38,7 +38,9 @@ func (d Door) route() *routev3.RouteConfiguration {
 			// AttemptHeader and what else ext_authz wrote, and must itself take x-spokegate-* away before the engine.
 			RequestHeadersToRemove: upstreamRemovals(),
 			ResponseHeadersToAdd:   []*corev3.HeaderValueOption{anthropicID()},
-			Routes:                 routes,
+			// Of a worker's answer, before admission's own are added to it.
+			ResponseHeadersToRemove: ToldHeaders,
+			Routes:                  routes,
 		}},
 	}
 }

@@ -46,6 +46,7 @@ func TestDoorDiesAndComesBack(t *testing.T) {
 	r := startRig(t, false, nil)
 	r.post(t, r.list("a")).served(t, "a")
 	r.grpc.Stop()
+	r.admission.Close()
 	a := r.post(t, r.list("a"))
 	a.want(t, 503, "unavailable")
 	if a.header.Get("retry-after") != "1" {

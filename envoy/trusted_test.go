@@ -23,8 +23,14 @@ func TestTheClientsAddress(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := startRig(t, false, func(d *Door) { d.TrustedHops = c.hops })
-			a := r.post(t, r.list("a"), "x-forwarded-for", c.xff, ClientAddressHeader, "198.51.100.66",
-				"x-envoy-external-address", "198.51.100.66", "forwarded", "for=198.51.100.66")
+			claims := []string{"x-forwarded-for", c.xff, ClientAddressHeader, "198.51.100.66",
+				"x-envoy-external-address", "198.51.100.66", "forwarded", "for=198.51.100.66"}
+			a := r.bulk(t, r.list("a"), claims...)
+			a.served(t, "a")
+			if got := r.services.authz.checks.await(t, a.id, two[check])[1].source; got != c.wants {
+				t.Errorf("over HTTP the client is %q, want %q", got, c.wants)
+			}
+			a = r.post(t, r.list("a"), claims...)
 			a.served(t, "a")
 			got := r.services.authz.checks.await(t, a.id, some[check])[0]
 			address := got.source

@@ -144,7 +144,11 @@ func (d *door) listen(token string) {
 		d.servers.pickerSide(d.envoy, &epp.Server{Picker: d.picker, Flights: d.flights, RefuseTrailers: true,
 			BodyLimit: d.envoy.BodyLimit, Now: time.Now})
 	}
-	extauthz.New(admission).Register(g)
+	asked := extauthz.New(admission)
+	asked.Register(g)
+	if d.gateway == "" {
+		d.servers.admissionSide(d.envoy, asked.HTTP())
+	}
 	d.servers.fleetSide(d.fleetFlags.listen, d.shims, workers.options()...)
 	d.servers.opsSide(d.ops, filepath.Join(d.dir, "run", opsFile), d.registry, d.pages(), health{agent: d.agent.Status, hub: d.hub, tooOld: d.tooOld,
 		policy: d.policy, connected: d.control.Connected, gateway: d.gateway, envoy: newEnvoyAdmin(d.envoy.Admin, adminPatience),

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,24 @@ func (s *servers) envoySide(d envoy.Door, options []grpc.ServerOption) *grpc.Ser
 	g := grpc.NewServer(options...)
 	s.grpc("unix:"+d.DoorSocket, g)
 	return g
+}
+
+// admissionSide is asked by the door's own Envoy about large bodies. It is stopped first, so that nothing is admitted whose end nobody would hear; checks
+// that run then have a moment to end.
+func (s *servers) admissionSide(d envoy.Door, server *http.Server) {
+	serve := func(lis net.Listener) error {
+		if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+	s.list = slices.Insert(s.list, 0, listener{"unix:" + d.AdmissionSocket(), serve, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+	}})
 }
 
 func (s *servers) pickerSide(d envoy.Door, p *epp.Server) {
