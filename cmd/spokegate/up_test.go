@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -96,6 +97,22 @@ func TestDoorFlagsAreChecked(t *testing.T) {
 		}
 		if args == "-trusted-hops=2" && u.door.envoy.TrustedHops != 2 || args == "-envoy-threads=2" && u.door.envoy.Concurrency != 2 {
 			t.Errorf("%s: %+v", args, u.door.envoy)
+		}
+	}
+}
+
+// TestShareCores: each process gets half of what there is, at least one core, and what the environment says stands.
+func TestShareCores(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	for _, c := range []struct {
+		cores      int
+		said, want string
+	}{{1, "", "1"}, {2, "", "1"}, {3, "", "1"}, {8, "", "4"}, {8, "7", "7"}} {
+		t.Setenv("GOMAXPROCS", c.said)
+		runtime.GOMAXPROCS(c.cores)
+		if err := shareCores(); err != nil || os.Getenv("GOMAXPROCS") != c.want {
+			t.Errorf("%d cores, %q in the environment: %q, %v; want %q", c.cores, c.said, os.Getenv("GOMAXPROCS"), err, c.want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -109,10 +110,12 @@ func (s *site) start(ctx context.Context, o options) (err error) {
 	if err := writeJSON(s.run("door.json"), d.Bootstrap()); err != nil {
 		return err
 	}
-	s.doorProcess = s.child(&err, "door", o.binary, "door", "-dir", s.dir, "-policy", s.run("policy.yaml"),
+	// As `up` has it on one machine.
+	cores := fmt.Sprint("GOMAXPROCS=", max(1, runtime.GOMAXPROCS(0)/2))
+	s.doorProcess = s.child(&err, "door", "env", cores, o.binary, "door", "-dir", s.dir, "-policy", s.run("policy.yaml"),
 		"-join-token-file", s.run("join-token"), "-ops", s.ops, "-listen", s.door.address, "-admin", s.admin)
 	s.doorEnvoy = s.child(&err, "envoy-door", envoy.Command(o.envoy, d, s.run("door.json"))...)
-	s.shim = s.child(&err, "shim", o.binary, "worker", "-name", "bench", "-endpoint", "bench", "-dir", s.dir, "-drain", "1s",
+	s.shim = s.child(&err, "shim", "env", cores, o.binary, "worker", "-name", "bench", "-endpoint", "bench", "-dir", s.dir, "-drain", "1s",
 		"-doors", "unix:"+s.run("fleet.sock")+",unix:"+s.run("plain.sock"), "-join-token-file", s.run("join-token"), "-attach", s.engine.url())
 	if err != nil {
 		return err
