@@ -129,11 +129,12 @@ func (e *exam) judgeBreakers(g *gateway) {
 	lowServices, lowWorkers := []string{}, []string{}
 	workers := g.workerClusters()
 	for _, name := range slices.Sorted(maps.Keys(g.clusters)) {
-		// Where connections are bounded requests wait: not long for a service, which answers at once.
-		if why := breaker(g.clusters[name], "max_requests", "max_pending_requests"); services[name] && why != "" {
+		why := breaker(g.clusters[name])
+		switch {
+		case why == "":
+		case services[name]:
 			lowServices = append(lowServices, name+": "+why)
-		}
-		if why := breaker(g.clusters[name], "max_requests", "max_connections", "max_pending_requests"); workers[name] && !services[name] && why != "" {
+		case workers[name]:
 			lowWorkers = append(lowWorkers, name+": "+why)
 		}
 	}
@@ -141,8 +142,8 @@ func (e *exam) judgeBreakers(g *gateway) {
 	e.say("envoy-breakers-workers", g.where(), len(lowWorkers) > 0, "clusters of workers that are bounded: %d%s", len(lowWorkers), listed(lowWorkers))
 }
 
-// breaker says how low a cluster is bounded by one of the names; empty: not so low.
-func breaker(c node, names ...string) string {
+// breaker says how low a cluster is bounded; empty: not so low.
+func breaker(c node) string {
 	if !c.there() {
 		return ""
 	}
@@ -152,7 +153,7 @@ func breaker(c node, names ...string) string {
 			normal = t
 		}
 	}
-	for _, name := range names {
+	for _, name := range []string{"max_requests", "max_connections", "max_pending_requests"} {
 		if n := normal.at(name).number(defaultBreaker); n <= defaultBreaker {
 			return fmt.Sprintf("%s %.0f", name, n)
 		}

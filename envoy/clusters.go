@@ -30,9 +30,9 @@ const (
 	doorStreamWindow = 1 << 20
 	doorWindow       = 16 << 20
 	doorConnect      = 5 * time.Second
-	// checksAtOnce are the connections for checks with large bodies; more of them wait in Envoy for the next that is free. A burst would
-	// cost it a connection each otherwise, when it has most to do.
-	checksAtOnce = 256
+	// checkIdle is how long a connection for checks is kept that none runs on: what a burst has opened is closed again. Envoy closes it,
+	// and the door never does, so that no check meets a connection that is being closed.
+	checkIdle = 10 * time.Second
 	// A worker whose host vanished without a word is noticed within half a minute.
 	workerProbes     = 3
 	workerProbeAfter = 15 * time.Second
@@ -88,22 +88,33 @@ func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *
 	}
 }
 
-// admission is where the door process is asked about large bodies: HTTP/1.1 on a Unix socket, a connection for each check that runs. It is no part of the
-// bootstrap, so that an Envoy which a door of an older release has started learns of it as well. A door process that hangs, the
+// admission is where the door process is asked about large bodies: HTTP/1.1 on a Unix socket, a connection for each check that
+// runs. How many run is not bounded: a check may wait in the door for another client's, and none may wait for it. It is no part of
+// the bootstrap, so that an Envoy which a door of an older release has started learns of it as well. A door process that hangs, the
 // timeout of each check tells.
 func (d Door) admission() *clusterv3.Cluster {
-	atOnce := noBreakers()
-	for _, t := range atOnce.Thresholds {
-		t.MaxConnections = u32(checksAtOnce)
-	}
 	return &clusterv3.Cluster{
 		Name:                          admissionCluster,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 		ConnectTimeout:                secs(doorConnect),
 		PerConnectionBufferLimitBytes: u32(connectionBuffer),
-		CircuitBreakers:               atOnce,
-		LoadAssignment:                &endpointv3.ClusterLoadAssignment{ClusterName: admissionCluster, Endpoints: locality(host(d.AdmissionSocket()))},
+		CircuitBreakers:               noBreakers(),
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{
+			ClusterName: admissionCluster, Endpoints: locality(host(d.AdmissionSocket())),
+		},
+		TypedExtensionProtocolOptions: http1(checkIdle),
 	}
+}
+
+// http1 speaks HTTP/1.1, and closes a connection that has been idle for so long.
+func http1(idle time.Duration) map[string]*anypb.Any {
+	return map[string]*anypb.Any{protocolOptions: pack(&upstreamv3.HttpProtocolOptions{
+		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: secs(idle)},
+		UpstreamProtocolOptions: explicit(&upstreamv3.HttpProtocolOptions_ExplicitHttpConfig{
+			ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
+				HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
+		}),
+	})}
 }
 
 // endpointCluster is the pool of workers of one endpoint, over HTTP/1.1. Its endpoints come by EDS.
@@ -120,13 +131,7 @@ func (d Door) endpointCluster(endpoint string) *clusterv3.Cluster {
 		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
 			KeepaliveProbes: u32(workerProbes), KeepaliveTime: u32(uint32(workerProbeAfter.Seconds())), KeepaliveInterval: u32(uint32(workerProbeEach.Seconds())),
 		}},
-		TypedExtensionProtocolOptions: map[string]*anypb.Any{protocolOptions: pack(&upstreamv3.HttpProtocolOptions{
-			CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: secs(workerIdle)},
-			UpstreamProtocolOptions: explicit(&upstreamv3.HttpProtocolOptions_ExplicitHttpConfig{
-				ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
-					HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
-			}),
-		})},
+		TypedExtensionProtocolOptions: http1(workerIdle),
 	}
 	d.encryptTo(c, false)
 	return c

@@ -41,8 +41,8 @@ func (d Door) replies() []reply {
 		return &openai.Error{Status: status, Type: "server_error", Code: code, Message: message, RetryAfter: retryAfter}
 	}
 	return []reply{
-		// A check that admission's HTTP server could not read, such as one with user@host for a host.
-		{is(refused) + " && response.headers['content-type'] != 'application/json'", notHTTP()},
+		// A check that admission's HTTP server could not read: it says so in plain text, and by itself.
+		{is(refused) + " && response.headers['content-type'].startsWith('text/plain')", notHTTP()},
 		{anyOf(is("ext_authz_error"), is("ext_authz_invalid"), startsWith("ext_proc_error")), openai.Unavailable("Admission is not available at the moment.", retryAfter)},
 		{is("request_payload_too_large"), openai.BodyTooLarge(d.BodyLimit)},
 		{startsWith("rbac_access_denied"), client(403, "forbidden", "This request was not admitted.")},

@@ -184,3 +184,16 @@ func FuzzBothWays(f *testing.F) {
 		}
 	})
 }
+
+// A host that names a user is refused before the body of a large request is read, and asked about over HTTP: that server would not
+// read it.
+func TestUserInHost(t *testing.T) {
+	g := newGate(t)
+	for _, host := range []string{"user@host", "@", "user:word@host:80"} {
+		resp, err := g.ask(t, t.Context(), func(h *authv3.AttributeContext_HttpRequest) { h.Host = host })
+		if err != nil {
+			t.Fatal(err)
+		}
+		denial(t, resp, 400, "invalid_body")
+	}
+}

@@ -83,10 +83,14 @@ func (q question) address() netip.Addr {
 	return a.Unmap().WithZone("")
 }
 
-// checkHost refuses two Host headers, which arrive joined: RFC 9112 section 3.2 wants 400.
+// checkHost refuses two Host headers, which arrive joined, as RFC 9112 section 3.2 wants, and one that names a user: RFC 9110 section
+// 4.2.4 lets no request have that, and the HTTP server that is asked about large bodies would not read it.
 func (q question) checkHost() *openai.Error {
-	if strings.Contains(q.host, ",") {
+	switch {
+	case strings.Contains(q.host, ","):
 		return openai.InvalidBody("", "the request has more than one Host header")
+	case strings.Contains(q.host, "@"):
+		return openai.InvalidBody("", "the Host header names a user")
 	}
 	return nil
 }
