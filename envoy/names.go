@@ -114,7 +114,8 @@ func DeniedAs(status int) int {
 var (
 	// CheckHeaders are the headers of a client, or kept of it, that admission reads, authorization besides. One that came twice is
 	// joined by a comma.
-	CheckHeaders = []string{RequestIDHeader, ClientRequestIDHeader, ClientTraceHeader, "x-api-key", ExplainHeader, "x-session-id", "content-type", "content-encoding"}
+	CheckHeaders = []string{RequestIDHeader, ClientRequestIDHeader, ClientTraceHeader, ExplainHeader, "x-api-key", "x-session-id",
+		"content-type", "content-encoding"}
 	// AdmittedHeaders of a yes go upstream. DestinationKey becomes metadata, and does not.
 	AdmittedHeaders = []string{ContextHeader, PrefillContextHeader, EndpointHeader, RanksHeader, MaxRetriesHeader}
 	// ToldHeaders go to the client, whatever the answer is. A worker's of these names do not.

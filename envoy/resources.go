@@ -9,8 +9,8 @@ import (
 	"github.com/spokegate/spokegate/fleet"
 )
 
-// Resources is what Envoy is told over ADS: the listener, its route, the certificates, where admission is, and for each endpoint of the policy a cluster and
-// the workers that are ready. Equal arguments give equal bytes.
+// Resources is what Envoy is told over ADS: the listener, its route, the certificates, where admission is, and for each endpoint of
+// the policy a cluster and the workers that are ready. Equal arguments give equal bytes.
 func (d Door) Resources(view *fleet.View, endpoints []string) map[resource.Type][]types.Resource {
 	d = d.withDefaults()
 	r := map[resource.Type][]types.Resource{

@@ -39,8 +39,8 @@ func (s *servers) envoySide(d envoy.Door, options []grpc.ServerOption) *grpc.Ser
 	return g
 }
 
-// admissionSide is asked by the door's own Envoy about large bodies. It is stopped first, so that nothing is admitted whose end nobody would hear; checks
-// that run then have a moment to end.
+// admissionSide is asked by the door's own Envoy about large bodies. It is stopped first, so that nothing is admitted whose end
+// nobody would hear; checks that run then have a moment to end.
 func (s *servers) admissionSide(d envoy.Door, server *http.Server) {
 	serve := func(lis net.Listener) error {
 		if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
