@@ -97,8 +97,8 @@ func matches(name, end string) bool {
 func (l *loaded) journals() error {
 	kinds := map[string]map[string]int{}
 	_, err := usage.Read(filepath.Join(l.dir, "spool"), func(r *usagev1.Record) error {
-		if r.Kind == usage.KindCheckpoint {
-			return nil // about no request
+		if r.Kind == usage.KindCheckpoint || r.Kind == usage.KindEngine || r.Kind == usage.KindProbe {
+			return nil // about no request of ours
 		}
 		if kinds[r.Kind] == nil {
 			kinds[r.Kind] = map[string]int{}
