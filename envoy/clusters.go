@@ -73,6 +73,15 @@ func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *
 	h2 := &corev3.Http2ProtocolOptions{
 		ConnectionKeepalive: ping, InitialStreamWindowSize: u32(doorStreamWindow), InitialConnectionWindowSize: u32(doorWindow),
 	}
+	return onSocket(name, path, map[string]*anypb.Any{protocolOptions: pack(&upstreamv3.HttpProtocolOptions{
+		UpstreamProtocolOptions: explicit(&upstreamv3.HttpProtocolOptions_ExplicitHttpConfig{
+			ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: h2},
+		}),
+	})})
+}
+
+// onSocket is a server of the door's at a Unix socket.
+func onSocket(name, path string, protocol map[string]*anypb.Any) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                          name,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
@@ -80,11 +89,7 @@ func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *
 		PerConnectionBufferLimitBytes: u32(connectionBuffer),
 		CircuitBreakers:               noBreakers(),
 		LoadAssignment:                &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: locality(host(path))},
-		TypedExtensionProtocolOptions: map[string]*anypb.Any{protocolOptions: pack(&upstreamv3.HttpProtocolOptions{
-			UpstreamProtocolOptions: explicit(&upstreamv3.HttpProtocolOptions_ExplicitHttpConfig{
-				ProtocolConfig: &upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: h2},
-			}),
-		})},
+		TypedExtensionProtocolOptions: protocol,
 	}
 }
 
@@ -93,17 +98,7 @@ func (d Door) socketCluster(name, path string, ping *corev3.KeepaliveSettings) *
 // the bootstrap, so that an Envoy which a door of an older release has started learns of it as well. A door process that hangs, the
 // timeout of each check tells.
 func (d Door) admission() *clusterv3.Cluster {
-	return &clusterv3.Cluster{
-		Name:                          admissionCluster,
-		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		ConnectTimeout:                secs(doorConnect),
-		PerConnectionBufferLimitBytes: u32(connectionBuffer),
-		CircuitBreakers:               noBreakers(),
-		LoadAssignment: &endpointv3.ClusterLoadAssignment{
-			ClusterName: admissionCluster, Endpoints: locality(host(d.AdmissionSocket())),
-		},
-		TypedExtensionProtocolOptions: http1(checkIdle),
-	}
+	return onSocket(admissionCluster, d.AdmissionSocket(), http1(checkIdle))
 }
 
 // http1 speaks HTTP/1.1, and closes a connection that has been idle for so long.

@@ -100,7 +100,7 @@ func runUp(ctx context.Context, args []string) error {
 
 // shareCores lets each of our processes run on half of the cores at a time, unless the environment says on how many: they are
 // several, with Envoy and engines beside them. Where there are two cores, a thread that looks for work takes one from who has some:
-// a long prompt costs door and shim a quarter less on one core each.
+// a long prompt costs door and shim a sixth less on one core each.
 func shareCores() error {
 	const name = "GOMAXPROCS"
 	if os.Getenv(name) != "" {
