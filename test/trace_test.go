@@ -104,17 +104,8 @@ func TestOneTraceOverAllParts(t *testing.T) {
 			if request.trace == clientTrace || request.parent != "" || !slices.Equal(admission.linked, []string{clientTrace}) {
 				t.Errorf("the client's trace should be linked and nothing else: request %+v, admission %+v", request, admission)
 			}
-			isEnvoys := func(id string) bool {
-				for where, list := range spans {
-					for _, s := range list {
-						if s.id == id && strings.HasPrefix(where, "spokegate-envoy/") {
-							return true
-						}
-					}
-				}
-				return false
-			}
-			if !isEnvoys(admission.parent) || !isEnvoys(work.parent) || pick.parent != admission.id && (picker == pickers[0] || !isEnvoys(pick.parent)) {
+			if !isEnvoys(spans, admission.parent) || !isEnvoys(spans, work.parent) ||
+				pick.parent != admission.id && (picker == pickers[0] || !isEnvoys(spans, pick.parent)) {
 				t.Errorf("parents: admission %s, pick %s (admission is %s), worker %s", admission.parent, pick.parent, admission.id, work.parent)
 			}
 			heard := u.engine.got(name)
@@ -133,6 +124,7 @@ func TestOneTraceOverAllParts(t *testing.T) {
 			carries(t, request, map[string]string{"http.url": "/v1/chat/completions", "spokegate.admission": r.admission()})
 			carries(t, c.of(refused.admission())["spokegate-door/admission"][0], map[string]string{"spokegate.decision": "model_not_found"})
 
+			tracedLarge(t, c, u)
 			stopped(t, u)
 			for _, secret := range []string{u.key("main"), secretPrompt, "none-such"} {
 				if strings.Contains(c.said(), secret) {
@@ -140,6 +132,36 @@ func TestOneTraceOverAllParts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// isEnvoys says that a span with this id is among those of Envoy.
+func isEnvoys(spans map[string][]span, id string) bool {
+	for where, list := range spans {
+		if strings.HasPrefix(where, "spokegate-envoy/") && slices.ContainsFunc(list, func(s span) bool { return s.id == id }) {
+			return true
+		}
+	}
+	return false
+}
+
+// tracedLarge: a large body is asked about twice, over gRPC and then over HTTP, and both are in the trace.
+func tracedLarge(t *testing.T, c *collector, u *up) {
+	t.Helper()
+	large := tracedCall(u, "traced")
+	large.body = bytes.Replace(large.body, []byte(secretPrompt), []byte(secretPrompt+strings.Repeat(" pad", 10_000)), 1)
+	r := u.ok(t, large)
+	var spans map[string][]span
+	eventually(t, factPatience, func() error {
+		if spans = c.of(r.admission()); len(spans["spokegate-envoy/request"]) != 1 || len(spans["spokegate-door/admission"]) != 2 {
+			return fmt.Errorf("of a large request %v", spans)
+		}
+		return nil
+	})
+	for _, s := range spans["spokegate-door/admission"] {
+		if s.trace != spans["spokegate-envoy/request"][0].trace || !isEnvoys(spans, s.parent) {
+			t.Errorf("admission of a large request: %+v, in the trace of %+v", s, spans["spokegate-envoy/request"][0])
+		}
 	}
 }
 
